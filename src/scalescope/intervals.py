@@ -61,6 +61,13 @@ def between(intervals: Intervals, starts: ArrayLike, ends: ArrayLike) -> Times:
     return before(intervals, ends) - before(intervals, starts)
 
 
+def holding(starts: Times, ends: Times, moments: ArrayLike) -> NDArray[np.int64]:
+    """Index of the window, of ascending ones, in which each moment lies; -1 for none."""
+    times = np.asarray(moments, dtype=float)
+    at = np.searchsorted(starts, times, side="right") - 1
+    return np.where((at >= 0) & (times < np.append(ends, -np.inf)[at]), at, -1)
+
+
 def common(first: Intervals, second: Intervals) -> Intervals:
     """The moments that lie in both."""
     points = np.concatenate([first.ends, second.ends, first.starts, second.starts])

@@ -171,7 +171,11 @@ def test_sizes_of_messages_are_listed_up_to_six() -> None:
 def small(count: int, size: int, per_message_s: float = 0.003) -> dict[str, Finding]:
     ready = np.linspace(0.01, 0.06, count)
     replay = Replay(
-        0.2, ready, np.full(count, float(size)), np.array([float(size), 1e9]), np.array([per_message_s, 0.01])
+        step_s=0.2,
+        ready_s=ready,
+        bytes=np.full(count, float(size)),
+        sizes=np.array([float(size), 1e9]),
+        seconds=np.array([per_message_s, 0.01]),
     )
     sending = parts(0.2, compute=0.06, exposed=0.13, hidden=0.0)
     return findings(job([sending], bucket_bytes=(size,) * count), replay=replay)

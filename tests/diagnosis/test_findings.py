@@ -207,14 +207,24 @@ def test_a_slow_loader_is_found() -> None:
 
 def test_many_small_messages_and_one_large_are_told_by_replay() -> None:
     ready = np.linspace(0.01, 0.06, 50)
-    slow = Replay(0.2, ready, np.full(50, 1e4), np.array([1e4, 1e6]), np.array([0.003, 0.004]))
+    slow = Replay(
+        step_s=0.2,
+        ready_s=ready,
+        bytes=np.full(50, 1e4),
+        sizes=np.array([1e4, 1e6]),
+        seconds=np.array([0.003, 0.004]),
+    )
     sending = parts(0.2, compute=0.06, exposed=0.13, hidden=0.0)
     found = findings(job([sending], bucket_bytes=(10_000,) * 50), replay=slow)["small_messages"]
     assert found.gain_from == "replay"
     assert found.gain is not None
     assert found.gain > 0.9
     large = Replay(
-        0.2, np.array([0.1]), np.array([40.0 * MIB]), np.array([MIB, 40.0 * MIB]), np.array([0.0025, 0.1]), 0.0
+        step_s=0.2,
+        ready_s=np.array([0.1]),
+        bytes=np.array([40.0 * MIB]),
+        sizes=np.array([MIB, 40.0 * MIB]),
+        seconds=np.array([0.0025, 0.1]),
     )
     one = job([parts(0.2, compute=0.1, exposed=0.1, hidden=0.0)], bucket_bytes=(40 * MIB,))
     assert "large_bucket" not in findings(one, replay=large), "on one host's cores nothing is gained by hiding it"

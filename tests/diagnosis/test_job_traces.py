@@ -12,15 +12,15 @@ import pytest
 from command_line import CommandLine
 from diagnosis.test_findings import horovod, record, trace
 from privileges import without_override
-from scalescope.diagnosis.explanation import _bus_share, _shown_index, _warmup, transfers
-from scalescope.diagnosis.named_ranks import NOBODY, _cached, _last_words, named_ranks
+from scalescope.diagnosis.explanation import explained, transfers
+from scalescope.diagnosis.late_ranks import LateRanks, late_ranks
 from scalescope.diagnosis.sources import check_export, explain
 from scalescope.diagnosis.traces import JobTraces, read_job, traces_in
 from scalescope.errors import UsageError
-from scalescope.records.explanation import TRACE_RECORD, Explanation, HorovodAccount
+from scalescope.records.explanation import TRACE_RECORD, Explanation
 from scalescope.records.store import load, save
 from scalescope.traces.marks import RankMarks, read_marks
-from scalescope.traces.trace import Collectives
+from scalescope.traces.trace import Collectives, Parts
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "data"
@@ -157,51 +157,63 @@ def test_transfers_are_grouped_by_operation_and_size() -> None:
     [("allreduce", 1.5), ("allgather", 0.75), ("reducescatter", 0.75), ("alltoall", 0.75), ("broadcast", 1.0)],
 )
 def test_what_a_link_carries_is_counted_as_nccl_tests_does(operation: str, share: float) -> None:
-    assert _bus_share(operation, 4) == pytest.approx(share)
+    seen = Collectives(np.array([operation], dtype=object), np.array([100]), np.zeros(1), np.ones(1))
+    (row,) = transfers([dataclasses.replace(trace(), collectives=seen, world_size=4)])
+    assert row.bus_bytes_per_s == pytest.approx(share * row.algorithm_bytes_per_s)
+
+
+def of_steps(*seconds: float, from_start: bool = False) -> Explanation:
+    step = np.array(seconds)
+    ends = np.cumsum(step)
+    parts = Parts(step, None, None, None, None, None, step)
+    made = dataclasses.replace(trace(), starts_s=ends - step, ends_s=ends, parts=parts, whole_job=from_start)
+    return explained(JobTraces("profiler traces", (made,)))
 
 
 def test_the_step_that_is_drawn_is_nearest_to_the_median_of_steady_ones() -> None:
-    assert _shown_index([9.0, 1.0, 3.0, 2.0, 2.0], 1) == 3
-    assert _shown_index([1.0, 1.0], 0) == 0
-    assert _shown_index([1.0], 1) is None
+    assert of_steps(9.0, 1.0, 3.0, 2.0, 2.0, from_start=True).shown_index == 3
+    assert of_steps(1.0, 1.0).shown_index == 0
+    assert of_steps().shown_index is None
 
 
 def test_the_first_step_of_all_is_warmup_and_that_of_a_stretch_is_not() -> None:
-    assert _warmup([1.0], from_start=True) == 0
-    assert _warmup([1.0, 1.0], from_start=True) == 1
-    assert _warmup([1.0] * 20, from_start=True) == 1
-    assert _warmup([1.0] * 20, from_start=False) == 0
-    assert _warmup([5.0, 5.0, *[1.0] * 18], from_start=False) == 2
-    assert _warmup([5.0, *[1.0] * 6], from_start=False) == 0, "too few to say"
+    assert of_steps(1.0, from_start=True).warmup_steps == 0
+    assert of_steps(1.0, 1.0, from_start=True).warmup_steps == 1
+    assert of_steps(*[1.0] * 20, from_start=True).warmup_steps == 1
+    assert of_steps(*[1.0] * 20).warmup_steps == 0
+    assert of_steps(5.0, 5.0, *[1.0] * 18).warmup_steps == 2
+    assert of_steps(5.0, *[1.0] * 6).warmup_steps == 0, "too few to say"
 
 
-def account(last_rank: dict[int, int], cached: bool = True) -> HorovodAccount:
-    return horovod(last_rank=last_rank, cached=cached)
+def late(
+    last_rank: dict[int, int], cached: bool = True, *, negotiated_s: float | None = 0.5, warmup: int = 5
+) -> LateRanks:
+    """By a timeline of 20 steps of 1 s, in which nobody is named step by step."""
+    negotiated = None if negotiated_s is None else np.full(20, negotiated_s)
+    made = JobTraces("horovod timeline", (dataclasses.replace(trace(), negotiated=negotiated),))
+    return late_ranks(made, horovod(last_rank=last_rank, cached=cached), warmup, [1.0] * (20 - warmup))
 
 
 def test_a_rank_that_cached_negotiations_hide_is_named_by_the_others() -> None:
-    waiting = np.full(10, 0.05)
-    found = _cached(account({0: 1, 3: 19}), waiting, 0.1)
+    found = late({0: 1, 3: 19})
     assert (found.straggler, found.skew_s) == (3, ())
-    assert dict(found.late_s) == pytest.approx({3: 0.05})
+    assert dict(found.late_s) == pytest.approx({3: 0.498})
     assert found.note == "named by the 20 negotiations that were not cached: 19 waited for it"
     for counts in ({}, {3: 2}, {0: 2, 3: 19}):
-        unknown = _cached(account(counts), waiting, 0.1)
+        unknown = late(counts)
         assert unknown.straggler is None
         assert unknown.note.startswith("rank unknown: cached negotiation; ")
-    assert _cached(account({3: 3}), waiting, 0.1).straggler == 3
-    assert _cached(account({3: 20}), np.zeros(10), 0.1).straggler is None, "nobody waits"
+    assert late({3: 3}).straggler == 3
+    assert late({3: 20}, negotiated_s=0.0).straggler is None, "nobody waits"
 
 
 def test_the_last_rank_is_told_with_its_share() -> None:
-    assert _last_words(account({0: 1, 3: 3})) == "rank 3 was the last to be ready in 75 % of the negotiations"
-    assert _last_words(account({})) == ""
+    assert late({0: 1, 3: 3}, cached=False).note == "rank 3 was the last to be ready in 75 % of the negotiations"
+    assert late({}, cached=False).note == ""
 
 
 def test_without_negotiations_or_steady_steps_nobody_is_named() -> None:
-    assert named_ranks(trace(), account({3: 20}), 0) is NOBODY
-    told = dataclasses.replace(trace(), negotiated=np.full(20, 0.5))
-    assert named_ranks(told, account({3: 20}), 20) is NOBODY
-    uncached = named_ranks(told, account({3: 20}, cached=False), 5)
+    for nothing in (late({3: 20}, negotiated_s=None), late({3: 20}, warmup=20)):
+        assert (nothing.straggler, nothing.late_s, nothing.skew_s, nothing.note) == (None, {}, (), "")
+    uncached = late({3: 20}, cached=False)
     assert (uncached.straggler, uncached.skew_s) == (None, (0.5,) * 15)
-    assert named_ranks(told, account({3: 20}), 5).straggler == 3

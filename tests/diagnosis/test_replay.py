@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from scalescope.diagnosis.explanation import explained
-from scalescope.diagnosis.replay import Replay, best_bucket, gain, replay_of
+from scalescope.diagnosis.replay import MessageCosts, Replay, best_bucket, gain, replay_of
 from scalescope.diagnosis.traces import read_job
 
 MIB = 1024 * 1024
@@ -62,8 +62,8 @@ def test_costs_between_and_beyond_the_seen_sizes_are_straight_lines() -> None:
 
 
 def test_one_size_alone_is_a_fixed_cost_and_the_usual_rate() -> None:
-    job = Replay(10.0, np.array([1.0]), np.array([4.0]), np.array([4.0]), np.array([3.0]), usual_bytes_per_s=2.0)
-    assert job.cost(np.array([0.0, 4.0, 10.0])).tolist() == [1, 3, 6]
+    costs = MessageCosts(sizes=np.array([4.0]), seconds=np.array([3.0]), usual_bytes_per_s=2.0)
+    assert costs.cost(np.array([0.0, 4.0, 10.0])).tolist() == [1, 3, 6]
 
 
 def test_messages_are_ready_when_the_last_rank_is() -> None:

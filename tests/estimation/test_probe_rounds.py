@@ -18,13 +18,13 @@ from scalescope.estimation.probe_ranks import (
     Overlapped,
     ProbeTask,
     Round,
-    Rounds,
     Timed,
     around,
     disagreement,
     file_of,
     helper_of,
     main,
+    make_rounds,
     one_round,
 )
 from scalescope.jobs.load import LoadMeter
@@ -77,7 +77,7 @@ def made(folder: Path, monkeypatch: pytest.MonkeyPatch, played: Any, *, helper: 
     """Rounds that were made."""
     monkeypatch.setattr(probe_ranks, "time", SimpleNamespace(monotonic=lambda: played.now))
     asked = msgspec.structs.replace(TASK, **task)
-    Rounds(asked, played, played, LineWriter(folder / file_of(0)), played if helper else None, played).make()
+    make_rounds(asked, played, played, LineWriter(folder / file_of(0)), played if helper else None, played)
     return int(played.made)
 
 

@@ -74,7 +74,6 @@ def test_what_was_measured_is_met_and_more_bytes_are_never_faster(times: list[li
     sizes = np.geomspace(1, 1e10, 80)
     for ranks, nodes in ((2, 1), (3, 1), (5, 1), (64, 1), (7, 2), (100_000, 12_500)):
         assert (np.diff(costs.seconds(sizes, ranks, nodes)) >= -1e-12).all()
-        assert (np.diff(costs.cpu_seconds(sizes, ranks, nodes)) >= -1e-12).all()
 
 
 def test_below_the_smallest_size_it_is_constant_and_above_the_largest_the_last_bandwidth_goes_on() -> None:
@@ -91,7 +90,6 @@ def test_below_the_smallest_size_it_is_constant_and_above_the_largest_the_last_b
     )
     costs = model(cluster(measured))
     np.testing.assert_allclose(costs.seconds([0, 1, 4, 6, 12, 24, 32, 48], 2, 1), [1, 1, 1, 2, 3, 4, 5, 7])
-    np.testing.assert_allclose(costs.cpu_seconds([1, 64], 2, 1), 0, atol=1e-9)
 
 
 def test_a_table_of_one_size_grows_with_the_bytes() -> None:
@@ -161,7 +159,7 @@ def test_tables_of_the_same_nodes_come_first_and_those_of_several_nodes_before_d
 
 def test_one_rank_costs_nothing_and_needs_nothing() -> None:
     costs = model(cluster())
-    assert (costs.seconds(1e9, 1, 1), costs.cpu_seconds(1e9, 1, 1), costs.error(1, 1)) == (0, 0, 0)
+    assert (costs.seconds(1e9, 1, 1), costs.error(1, 1)) == (0, 0)
 
 
 def test_gloo_stands_in_for_horovod_over_gloo_alone_and_only_where_that_was_not_measured() -> None:
@@ -185,14 +183,6 @@ def test_the_error_grows_with_the_distance_from_what_was_measured() -> None:
     described = model(cluster(inside=INSIDE, between=BETWEEN))
     np.testing.assert_allclose(described.error([2, 8, 64, 8192], [1, 1, 8, 1024]), [0.1, 0.1, 0.19, 0.4])
     assert model(cluster(ring(2), between=BETWEEN)).error(4, 4) == pytest.approx(DESCRIBED_ERROR)
-
-
-def test_communication_takes_cpu_time_on_cpus_and_none_on_described_gpus() -> None:
-    slow = cluster(inside=INSIDE, between=BETWEEN)
-    assert 0 < model(slow).cpu_seconds(1e8, 4, 2) < 0.2 * model(slow).seconds(1e8, 4, 2)
-    assert model(cluster(inside=INSIDE, device="gpu"), "nccl").cpu_seconds(1e8, 4, 1) == 0
-    both = model(cluster(ring(2), between=BETWEEN))
-    assert 0 < both.cpu_seconds(1e8, 4, 2) < both.seconds(1e8, 4, 2)
 
 
 @pytest.mark.parametrize(
@@ -229,11 +219,10 @@ def test_arrays_give_what_single_numbers_give_up_to_100_000_ranks(tables: tuple[
     costs = model(cluster(*tables, inside=INSIDE, between=BETWEEN), "gloo")
     sizes, ranks = np.array([[4.0], [1e5], [1e9]]), np.array([1, 2, 3, 8, 9, 64, 99_999, 100_000])
     nodes = -(-ranks // 4)
-    for part in (costs.seconds, costs.cpu_seconds):
-        grid = part(sizes, ranks, nodes)
-        assert np.isfinite(grid).all()
-        single = [[part(size, p, m) for p, m in zip(ranks, nodes, strict=True)] for size in sizes[:, 0]]
-        np.testing.assert_allclose(grid, single, rtol=1e-12)
+    grid = costs.seconds(sizes, ranks, nodes)
+    assert np.isfinite(grid).all()
+    one_by_one = [[costs.seconds(size, p, m) for p, m in zip(ranks, nodes, strict=True)] for size in sizes[:, 0]]
+    np.testing.assert_allclose(grid, one_by_one, rtol=1e-12)
     single = [costs.error(p, m) for p, m in zip(ranks, nodes, strict=True)]
     np.testing.assert_allclose(costs.error(ranks, nodes), single)
     everywhere = np.arange(1, 100_001)

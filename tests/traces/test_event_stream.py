@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scalescope.traces.event_stream import LONGEST_EVENT, EventStream, halves
-from scalescope.traces.trace_bytes import Piece, Places
+from scalescope.traces.event_stream import LONGEST_EVENT, EventStream, Piece, Places, halves
 from traces.horovod_reference import text_of
 
 

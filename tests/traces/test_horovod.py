@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scalescope.traces.horovod.accounting import Block, waiting
 from scalescope.traces.horovod.columns import GROUPS
 from scalescope.traces.horovod.reading import read
-from scalescope.traces.horovod.steps import Block, waiting
 from scalescope.traces.trace import breakdowns
 from traces.horovod_reference import SAMPLES, covered, events_of, is_collective, reference, steady_account, text_of
 

@@ -167,7 +167,6 @@ def test_blocks_and_chunks_do_not_change_the_result(tmp_path: Path, monkeypatch:
     whole = read(path)
     monkeypatch.setattr("scalescope.traces.horovod.accounting.BLOCK", 700)
     monkeypatch.setattr("scalescope.traces.event_stream.CHUNK", 20_000)
-    monkeypatch.setattr("scalescope.traces.trace_bytes.CHUNK", 20_000)
     small = read(path)
     assert small.starts_s.tolist() == whole.starts_s.tolist()
     assert small.parts.exposed == pytest.approx(whole.parts.exposed)

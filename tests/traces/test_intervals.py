@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalescope.intervals import NOTHING, Intervals, before, between, joined, union
+from scalescope.intervals import NOTHING, Intervals, before, between, holding, joined, union
 
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=8)
 
@@ -48,3 +48,11 @@ def test_windows_hold_what_counting_says(spans: list[tuple[int, int]], windows: 
     counted = [len(seconds(spans) & set(range(start, end))) for start, end in zip(starts, ends, strict=True)]
     assert between(made(spans), starts, ends).tolist() == counted
     assert before(made(spans), [1000]).tolist() == [len(seconds(spans))]
+
+
+@given(SPANS)
+def test_a_moment_lies_in_the_window_that_has_begun_and_not_ended(spans: list[tuple[int, int]]) -> None:
+    windows = made(spans)
+    for moment, at in enumerate(holding(*windows, range(32)).tolist()):
+        own = [number for number, (start, end) in enumerate(as_list(windows)) if start <= moment < end]
+        assert [at] == (own or [-1])

@@ -1,7 +1,6 @@
 """What a step exchanges, by pass, operation and process group: how much of it is exposed, and what was prefetched."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -32,6 +31,11 @@ def exchanges(job: JobTraces, warmup: int, factor: float) -> tuple[ExchangeAccou
     accounts = []
     for kind in sorted(found, key=lambda kind: (_PASSES.index(kind[0]), kind[1:])):
         rows, first = found[kind], found[kind][0]
+        names = dict.fromkeys(name for row in rows for name in row.module_exposed_s or {})
+        by_module = {
+            name: factor * sum((row.module_exposed_s or {}).get(name, 0.0) for row in rows) / len(rows)
+            for name in names
+        }
         exposed_s = factor * sum(row.exposed_s for row in rows) / len(rows)
         accounts.append(
             msgspec.structs.replace(
@@ -39,18 +43,10 @@ def exchanges(job: JobTraces, warmup: int, factor: float) -> tuple[ExchangeAccou
                 seconds=factor * sum(row.seconds for row in rows) / len(rows),
                 exposed_s=exposed_s,
                 waiting_s=None if waiting is None else min(factor * waiting[kind], exposed_s),
-                module_exposed_s=_by_module(rows, factor / len(rows)),
+                module_exposed_s=dict(sorted(by_module.items(), key=lambda each: -each[1])) or None,
             )
         )
     return tuple(accounts)
-
-
-def _by_module(rows: Sequence[ExchangeAccount], factor: float) -> dict[str, float] | None:
-    """The mean over ranks, the longest first."""
-    told = [row.module_exposed_s or {} for row in rows]
-    names = dict.fromkeys(name for each in told for name in each)
-    seconds = {name: factor * sum(each.get(name, 0.0) for each in told) for name in names}
-    return dict(sorted(seconds.items(), key=lambda each: -each[1])) or None
 
 
 def kinds_of(trace: Trace) -> list[_Kind]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from scalescope.diagnosis.exchanges import exchanges
 from scalescope.diagnosis.first_steps import first_steps
-from scalescope.diagnosis.named_ranks import NOBODY, named_ranks
+from scalescope.diagnosis.late_ranks import late_ranks
 from scalescope.diagnosis.traces import JobTraces
 from scalescope.engines import COLLECTIVES, PLAIN, engine_named
 from scalescope.intervals import Times
@@ -28,8 +28,8 @@ from scalescope.records.timeline import Breakdown, Span, Step, Timeline
 from scalescope.records.training_name import training_name
 from scalescope.steady import slow_period, step_times
 from scalescope.traces.alignment import on_common_clock
-from scalescope.traces.lateness import Lateness, stands_out
-from scalescope.traces.marks import arrivals, untraced_parts
+from scalescope.traces.lateness import Lateness
+from scalescope.traces.marks import untraced_parts
 from scalescope.traces.trace import Parts, Trace, breakdowns, mean_parts
 from scalescope.units import format_seconds
 from scalescope.warmup import change_points, warmup_steps
@@ -40,43 +40,38 @@ _TOO_HEAVY = 0.3  # What tracing may add to a step before the shares of traced s
 
 def explained(job: JobTraces) -> Explanation:
     """Everything but the findings."""
-    traces, first, command = job.traces, job.traces[0], job.record.command if job.record else ()
+    traces, first, record = job.traces, job.traces[0], job.record
     durations = step_times([trace.ends_s - trace.starts_s for trace in traces])
-    from_start = first.whole_job or (job.record is not None and job.record.from_start)
-    warmup = _warmup(durations, from_start=from_start)
-    compared = job.compared
+    from_start = first.whole_job or (record is not None and record.from_start)
+    # The first step of all is never steady; a stretch from the middle may have none that is not.
+    warmup = 1 if from_start and len(durations) > 1 else 0
+    if len(durations) >= _FEWEST_TO_WARM:
+        warmup = max(warmup_steps(durations), warmup)
+    steady = durations[warmup:]
+    steady_s = median(steady) if steady else None
+    shown = None  # the steady step whose time is nearest to the median; the earlier of two
+    if steady_s is not None:
+        shown = warmup + min(range(len(steady)), key=lambda at: abs(steady[at] - steady_s))
     account = None
     if first.horovod is not None:  # of the steady steps that the accounting counts; of all where none is steady
         account = first.horovod(float(first.starts_s[warmup]) if len(first.starts_s) > warmup else -np.inf)
-    marked = arrivals(job.marks, warmup=warmup)
-    named = named_ranks(first, account, warmup) if account and not marked else NOBODY
-    late = dict(named.late_s) or {rank: float(np.median(each)) for rank, each in marked.items()}
-    if compared is not None and compared.median_late_s:
-        late = dict(zip(compared.ranks, compared.median_late_s, strict=True))
-    shown = _shown_index(durations, warmup)
-    slow = slow_period(durations[warmup:])
+    ranks = late_ranks(job, account, warmup, steady)
+    if account is not None:
+        account = msgspec.structs.replace(account, late_s=dict(ranks.late_s) if ranks.is_named else {})
+    untraced_s = record.untraced_step_s if record and steady_s else None
+    overhead = record.overhead.value if record and record.overhead else None
+    factor = untraced_s / steady_s if untraced_s and steady_s and first.device == "cpu" else 1.0
+    parts, too_heavy = _without_tracer(job, warmup, untraced_s, factor, overhead)
+    late_s = {rank: seconds * (factor if job.compared else 1.0) for rank, seconds in ranks.late_s.items()}
     engine, collectives = _engine(job), dict(Counter(first.collectives.operation.tolist()).most_common())
-    steps = tuple(account for at in range(len(traces)) for account in _accounts(job, at))
-    steady_s = median(durations[warmup:]) if durations[warmup:] else None
-    untraced_s = job.record.untraced_step_s if job.record and steady_s else None
-    overhead = job.record.overhead.value if job.record and job.record.overhead else None
-    on_host = bool(untraced_s and steady_s and first.device == "cpu")
-    factor = (untraced_s or 1.0) / (steady_s or 1.0) if on_host else 1.0
-    parts, without_tracer = [trace.parts.since(warmup) for trace in traces], list[Parts]()
-    if untraced_s and steady_s and first.device == "cuda":
-        parts = [_with_less_idle(each, untraced_s) for each in parts]
-    elif untraced_s and steady_s:
-        parts = [each.scaled(untraced_s / steady_s) for each in parts]
-        late = {rank: seconds * (untraced_s / steady_s if compared else 1.0) for rank, seconds in late.items()}
-        marks = job.marks or job.profile_marks
-        if overhead is not None and overhead > _TOO_HEAVY and len(marks) == len(traces):
-            without_tracer = untraced_parts(marks)
-            parts = without_tracer or parts
+    hidden = first.possibly_hidden if first.parts.compute is None else None
+    slow, command = slow_period(steady), record.command if record else ()
+    losses = {str(trace.path): trace.loss for trace in traces}
     return Explanation(
         kind=job.kind,
-        what=training_name(None, command) if command else job.record.what if job.record else first.path.name,
+        what=training_name(None, command) if command else record.what if record else first.path.name,
         command=command,
-        files=tuple(dict.fromkeys(str(trace.path) for trace in traces)),
+        files=tuple(losses),
         ranks=job.ranks,
         world_size=max((trace.world_size or 0 for trace in traces), default=0) or None,
         engine=engine,
@@ -89,60 +84,62 @@ def explained(job: JobTraces) -> Explanation:
         step_s=untraced_s or steady_s,
         traced_step_s=steady_s if untraced_s else None,
         accounting=mean_parts(parts),
-        possibly_hidden_s=_possibly_hidden(first, warmup),
-        per_rank=_per_rank(job, parts, late) if steps else (),
-        steps=steps,
-        transfers=transfers(traces, compared),
+        possibly_hidden_s=float(np.mean(hidden[warmup:])) if hidden is not None and len(hidden[warmup:]) else None,
+        per_rank=_per_rank(job, parts, late_s) if any(len(trace.parts.step) for trace in traces) else (),
+        steps=tuple(
+            StepAccount(rank=rank, index=index, start_s=start, parts=each)
+            for at, (trace, rank) in enumerate(zip(traces, job.ranks, strict=True))
+            for index, (start, each) in enumerate(
+                zip(_common(job, at, trace.starts_s).tolist(), breakdowns(trace.parts), strict=True)
+            )
+        ),
+        transfers=transfers(traces, job.compared),
         exchanges=exchanges(job, warmup, factor),
         bucket_bytes=first.bucket_bytes,
-        horovod=account and msgspec.structs.replace(account, late_s=dict(named.late_s)),
+        horovod=account,
         clocks=job.clocks,
         compiled=any(trace.compiled for trace in traces),
-        skew_s=named.skew_s or _skew(marked, compared),
-        straggler=named.straggler if named.straggler is not None else _straggler(marked, compared, durations[warmup:]),
-        straggler_note=named.note,
+        skew_s=ranks.skew_s,
+        straggler=ranks.straggler,
+        straggler_note=ranks.note,
         changes=tuple(
-            Change(step=warmup + at, before_s=before, after_s=after)
-            for at, before, after in change_points(durations[warmup:])
+            Change(step=warmup + at, before_s=before, after_s=after) for at, before, after in change_points(steady)
         ),
         periods=(Period(every=slow.every, excess_s=slow.excess_s, count=slow.number),) if slow else (),
         first_steps=first_steps(traces, warmup) if from_start else None,
         overhead=overhead,
-        too_heavy=bool(without_tracer),
+        too_heavy=too_heavy,
         shown_step=_shown(job, shown) if shown is not None else None,
         shown_index=shown,
-        network=job.record.network if job.record else None,
-        lost=_lost(job),
+        network=record.network if record else None,
+        lost=Loss(
+            events=sum(loss.events for loss in losses.values()),
+            bytes=sum(loss.bytes for loss in losses.values()),
+            reason="; ".join(dict.fromkeys(loss.reason for loss in losses.values() if loss.reason)),
+            files=job.skipped,
+        ),
         notes=_notes(job, account, untraced_s),
     )
 
 
-def _warmup(durations: Sequence[float], *, from_start: bool) -> int:
-    """Steps that do not count as steady: the first one of all at least; a stretch from the middle may have none."""
-    least = 1 if from_start and len(durations) > 1 else 0
-    return max(warmup_steps(durations), least) if len(durations) >= _FEWEST_TO_WARM else least
-
-
-def _shown_index(durations: Sequence[float], warmup: int) -> int | None:
-    """The steady step whose time is nearest to the median; the earlier of two."""
-    steady = durations[warmup:]
-    if not steady:
-        return None
-    typical = median(steady)
-    return warmup + min(range(len(steady)), key=lambda at: abs(steady[at] - typical))
+def _without_tracer(
+    job: JobTraces, warmup: int, untraced_s: float | None, factor: float, overhead: float | None
+) -> tuple[list[Parts], bool]:
+    """The parts of steady steps as they are without the tracer, and whether traced ones cannot tell them at all."""
+    steady = [trace.parts.since(warmup) for trace in job.traces]
+    if not untraced_s:
+        return steady, False
+    if job.traces[0].device == "cuda":
+        return [_with_less_idle(each, untraced_s) for each in steady], False
+    marks = job.marks or job.profile_marks
+    is_heavy = overhead is not None and overhead > _TOO_HEAVY and len(marks) == len(job.traces)
+    if is_heavy and (untraced := untraced_parts(marks)):
+        return untraced, True
+    return [each.scaled(factor) for each in steady], False
 
 
 def _common(job: JobTraces, at: int, times: Times) -> Times:
     return on_common_clock(times, job.clocks[at]) if job.clocks else times
-
-
-def _accounts(job: JobTraces, at: int) -> list[StepAccount]:
-    trace, rank = job.traces[at], job.ranks[at]
-    starts = _common(job, at, trace.starts_s).tolist()
-    return [
-        StepAccount(rank=rank, index=index, start_s=start, parts=parts)
-        for index, (start, parts) in enumerate(zip(starts, breakdowns(trace.parts), strict=True))
-    ]
 
 
 def _with_less_idle(parts: Parts, untraced_s: float) -> Parts:
@@ -176,12 +173,6 @@ def _engine(job: JobTraces) -> str:
     return next((each for each in told if each not in vague), max(told, key=(*vague, *told).index))
 
 
-def _possibly_hidden(trace: Trace, warmup: int) -> float | None:
-    if trace.possibly_hidden is None or trace.parts.compute is not None or not len(trace.possibly_hidden[warmup:]):
-        return None
-    return float(np.mean(trace.possibly_hidden[warmup:]))
-
-
 def transfers(traces: Sequence[Trace], compared: Lateness | None = None) -> tuple[Transfer, ...]:
     """Collectives by operation and size, the largest first; what carries no known bytes is left out.
 
@@ -195,6 +186,9 @@ def transfers(traces: Sequence[Trace], compared: Lateness | None = None) -> tupl
     else:
         operation, sizes, seconds, waits = compared.operation, compared.bytes, compared.transfer_s, compared.wait_s
     ranks = max([trace.world_size or 1 for trace in traces] + [len(traces)])
+    # Bytes that a link carries for each byte of a message, as nccl-tests counts it.
+    once = (ranks - 1) / ranks
+    bus = {"allreduce": 2 * once, "allgather": once, "reducescatter": once, "alltoall": once}
     rows = []
     for name in sorted(set(operation.tolist())):
         named = operation == name
@@ -212,65 +206,25 @@ def transfers(traces: Sequence[Trace], compared: Lateness | None = None) -> tupl
                     seconds=typical,
                     wait_s=None if waits is None else float(np.median(waits[those])),
                     algorithm_bytes_per_s=size / typical,
-                    bus_bytes_per_s=size / typical * _bus_share(name, ranks),
+                    bus_bytes_per_s=size / typical * bus.get(name, 1.0),
                 )
             )
     return tuple(sorted(rows, key=lambda row: -row.bytes))
 
 
-def _bus_share(operation: str, ranks: int) -> float:
-    """Bytes that a link carries for each byte of the message, as nccl-tests counts it."""
-    once = (ranks - 1) / ranks
-    return {"allreduce": 2 * once, "allgather": once, "reducescatter": once, "alltoall": once}.get(operation, 1.0)
-
-
-def _skew(late: dict[int, Times], compared: Lateness | None) -> tuple[float, ...]:
-    """Step by step, how long the others waited for whichever rank was last."""
-    if compared is not None:
-        rows = compared.held_up_s
-        return tuple(rows.max(axis=1).tolist()) if rows.size else ()
-    return tuple(np.max(list(late.values()), axis=0).tolist()) if late else ()
-
-
-def _straggler(late: dict[int, Times], compared: Lateness | None, steady: Sequence[float]) -> int | None:
-    if compared is not None:
-        return compared.straggler
-    if len(late) < 2 or not steady:
-        return None
-    worst = max(late, key=lambda rank: float(np.median(late[rank])))
-    others = np.max([value for rank, value in late.items() if rank != worst], axis=0)
-    return worst if stands_out(late[worst] - others, median(steady)) else None
-
-
 def _shown(job: JobTraces, index: int) -> Timeline:
     """One step of every rank, on the common clock, from the moment at which the first rank begins it."""
-    spans: list[Span] = []
-    steps: list[Step] = []
-    for at, (trace, rank) in enumerate(zip(job.traces, job.ranks, strict=True)):
+    begins = [float(_common(job, at, trace.starts_s[[index]])[0]) for at, trace in enumerate(job.traces)]
+    spans, steps = list[Span](), list[Step]()
+    for at, (trace, rank, begin) in enumerate(zip(job.traces, job.ranks, begins, strict=True)):
         start, end = float(trace.starts_s[index]), float(trace.ends_s[index])
-        moved = float(_common(job, at, np.array([start]))[0]) - start
-        steps.append(Step(rank=rank, start_s=start + moved, end_s=end + moved))
-        spans += [_moved(span, moved) for span in job.spans(at, start, end)]
-    zero = min(step.start_s for step in steps)
-    return Timeline(
-        source=job.kind,
-        spans=tuple(_moved(span, -zero) for span in spans),
-        steps=tuple(Step(rank=step.rank, start_s=step.start_s - zero, end_s=step.end_s - zero) for step in steps),
-    )
-
-
-def _moved(span: Span, by_s: float) -> Span:
-    return msgspec.structs.replace(span, start_s=span.start_s + by_s, end_s=span.end_s + by_s)
-
-
-def _lost(job: JobTraces) -> Loss:
-    losses = {str(trace.path): trace.loss for trace in job.traces}
-    return Loss(
-        events=sum(loss.events for loss in losses.values()),
-        bytes=sum(loss.bytes for loss in losses.values()),
-        reason="; ".join(dict.fromkeys(loss.reason for loss in losses.values() if loss.reason)),
-        files=job.skipped,
-    )
+        by_s = begin - start - min(begins)
+        steps.append(Step(rank=rank, start_s=start + by_s, end_s=end + by_s))
+        spans += [
+            msgspec.structs.replace(span, start_s=span.start_s + by_s, end_s=span.end_s + by_s)
+            for span in job.spans(at, start, end)
+        ]
+    return Timeline(source=job.kind, spans=tuple(spans), steps=tuple(steps))
 
 
 def _notes(job: JobTraces, account: HorovodAccount | None, untraced_s: float | None) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """What the log of a run tells about its traces: where epochs begin, and that testing is part of no step."""
 
 import dataclasses
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import msgspec
@@ -63,29 +63,21 @@ def with_epochs(explanation: Explanation, job: JobTraces, told: Reading) -> Expl
     trace = job.traces[0]
     if not len(trace.starts_s):
         return explanation
-    edges = _edges(trace, told)
-    starts, ends = edges[:-1], edges[1:]
-    last = float(trace.ends_s[-1])
-    covered = np.array([max(min(end, last) - start, 0.0) for start, end in zip(starts, ends, strict=True)])
-    shares = {
-        name: between(intervals, starts, ends)
-        for name, intervals in (("negotiation", trace.negotiation), ("exchange", trace.exchange))
-        if intervals is not None
-    }
-    exposed = trace.parts.exposed
-    rows = []
-    for at, seconds in enumerate(told.epochs):
-        inside = (trace.starts_s >= starts[at]) & (trace.starts_s < ends[at])
-        seen = covered[at] > 0
+    edges, exposed, rows = _edges(trace, told), trace.parts.exposed, []
+    for at, ((start, end), seconds) in enumerate(zip(pairwise(edges), told.epochs, strict=True)):
+        inside = (trace.starts_s >= start) & (trace.starts_s < end)
+        covered, negotiation, shown = min(end, float(trace.ends_s[-1])) - start, None, None
+        if covered > 0 and trace.negotiation is not None:
+            negotiation = float(between(trace.negotiation, start, end) / covered)
+        if covered > 0 and exposed is not None:
+            shown = float(exposed[inside].sum() / covered)
         rows.append(
             Epoch(
                 number=at + 1,
                 steps=int(inside.sum()),
                 seconds=seconds,
-                negotiation_share=float(shares["negotiation"][at] / covered[at])
-                if seen and "negotiation" in shares
-                else None,
-                exposed_share=float(exposed[inside].sum() / covered[at]) if seen and exposed is not None else None,
+                negotiation_share=negotiation,
+                exposed_share=shown,
             )
         )
     missed = sum(1 for row in rows if not row.steps)

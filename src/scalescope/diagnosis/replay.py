@@ -1,6 +1,6 @@
 """What a step would take if something were otherwise: its gradient messages, sent again through the simulator."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,77 +18,65 @@ _FEWEST_SIZES = 2
 USUAL_BYTES_PER_S = {"gloo": 1e9, "nccl": 1e10}
 
 
-@dataclass(frozen=True)
-class Replay:
+@dataclass(frozen=True, kw_only=True)
+class MessageCosts:
+    """Seconds of messages of any size, by those of some."""
+
+    sizes: Times  # Ascending sizes of which the cost is known, with their seconds
+    seconds: Times
+    usual_bytes_per_s: float = 1e9  # What a byte more costs, where one size alone was seen
+
+    def cost(self, bytes_: Times) -> Times:
+        """Straight lines between what was seen, a constant below, a rate above."""
+        marginal = self.seconds[-1] / self.sizes[-1]
+        if len(self.sizes) < _FEWEST_SIZES:
+            marginal = min(marginal, 1 / self.usual_bytes_per_s)
+            least = max(self.seconds[0] - self.sizes[0] / self.usual_bytes_per_s, 0.0)
+        else:
+            step = (self.seconds[-1] - self.seconds[-2]) / (self.sizes[-1] - self.sizes[-2])
+            marginal = step if step > 0 else marginal
+            # Of an empty message: where the line through the two smallest sizes begins.
+            slope = (self.seconds[1] - self.seconds[0]) / (self.sizes[1] - self.sizes[0])
+            least = np.clip(self.seconds[0] - slope * self.sizes[0], 0.0, self.seconds[0])
+        small = least + (self.seconds[0] - least) * bytes_ / self.sizes[0]
+        found = np.where(bytes_ < self.sizes[0], small, np.interp(bytes_, self.sizes, self.seconds))
+        return np.asarray(found + marginal * np.maximum(bytes_ - self.sizes[-1], 0.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay(MessageCosts):
     """Gradient messages of a typical step; seconds from the step's start."""
 
     step_s: float
     ready_s: Times  # When the last rank had each message
     bytes: Times
-    sizes: Times  # Ascending sizes of which the cost is known, with their seconds
-    seconds: Times
-    usual_bytes_per_s: float = 1e9  # What a byte more costs, where one size alone was seen
     produced_s: float = 0.0  # When the first byte of gradient began to be made: about where backward begins
-
-    @property
-    def cost(self) -> Callable[[Times], Times]:
-        """Seconds of messages of any size: straight lines between what was seen, a constant below, a rate above."""
-
-        def seconds(bytes_: Times) -> Times:
-            marginal = self.seconds[-1] / self.sizes[-1]
-            if len(self.sizes) < _FEWEST_SIZES:
-                marginal = min(marginal, 1 / self.usual_bytes_per_s)
-            else:
-                step = (self.seconds[-1] - self.seconds[-2]) / (self.sizes[-1] - self.sizes[-2])
-                marginal = step if step > 0 else marginal
-            least = self._least_s
-            known = np.interp(bytes_, self.sizes, self.seconds)
-            small = least + (self.seconds[0] - least) * bytes_ / self.sizes[0]
-            found = np.where(bytes_ < self.sizes[0], small, known)
-            return np.asarray(found + marginal * np.maximum(bytes_ - self.sizes[-1], 0.0))
-
-        return seconds
-
-    @property
-    def _least_s(self) -> float:
-        """Seconds of an empty message: where the line through the two smallest sizes begins."""
-        if len(self.sizes) < _FEWEST_SIZES:
-            return float(max(self.seconds[0] - self.sizes[0] / self.usual_bytes_per_s, 0.0))
-        slope = (self.seconds[1] - self.seconds[0]) / (self.sizes[1] - self.sizes[0])
-        return float(np.clip(self.seconds[0] - slope * self.sizes[0], 0.0, self.seconds[0]))
 
     def end_s(self, ready_s: Times, bytes_: Times, *, speed: float = 1.0) -> float:
         """Seconds until the last of these messages has arrived, with links `speed` times as fast."""
-        work = np.array([float(self.ready_s[-1])])
-        cost = self.cost
-        outcome = simulate(
-            work,
-            Traffic(
-                ready_s=np.maximum.accumulate(ready_s)[:, None],
-                bytes=bytes_,
-                cost=lambda size, _: cost(size) / speed,
-            ),
-            OverlapSlowdown(),
+        traffic = Traffic(
+            ready_s=np.maximum.accumulate(ready_s)[:, None],
+            bytes=bytes_,
+            cost=lambda size, _: self.cost(size) / speed,
         )
-        return float(outcome.sent_s[0])
+        return float(simulate(self.ready_s[-1:], traffic, OverlapSlowdown()).sent_s[0])
 
     def with_links(self, speed: float) -> float:
         """Seconds of a step if links were `speed` times as fast."""
         return self._changed(self.end_s(self.ready_s, self.bytes, speed=speed))
 
     def with_buckets(self, cap_bytes: float) -> float:
-        """Seconds of a step if the same gradients travelled in messages of this size."""
-        return self._changed(self.end_s(*self._divided(cap_bytes)))
+        """Seconds of a step if the same gradients travelled in messages of this size.
 
-    def _changed(self, end_s: float) -> float:
-        return self.step_s + end_s - self.end_s(self.ready_s, self.bytes)
-
-    def _divided(self, cap_bytes: float) -> tuple[Times, Times]:
-        """Messages of this size: each is ready when its last byte is, along the line through the seen messages."""
+        Each is ready when its last byte is, along the line through the seen messages.
+        """
         made = np.concatenate([[0.0], np.cumsum(self.bytes)])
         times = np.concatenate([[self.produced_s], np.maximum.accumulate(self.ready_s)])
         edges = np.append(np.arange(cap_bytes, made[-1], cap_bytes), made[-1])
-        return np.interp(edges, made, times), np.diff(np.concatenate([[0.0], edges]))
+        return self._changed(self.end_s(np.interp(edges, made, times), np.diff(edges, prepend=0.0)))
+
+    def _changed(self, end_s: float) -> float:
+        return self.step_s + end_s - self.end_s(self.ready_s, self.bytes)
 
 
 def replay_of(job: JobTraces, explanation: Explanation) -> Replay | None:
@@ -101,26 +89,25 @@ def replay_of(job: JobTraces, explanation: Explanation) -> Replay | None:
         return None
     ready, sizes, own_s = found
     end_s = float((ready + own_s).max())
-    ready = np.minimum(ready, max(_computed_until(explanation, job.ranks[0]), float(ready[0])))
-    transfer = own_s
+    # Until backward is over: what a message shows is when a thread was free to send it.
+    parts = next(account.parts for account in explanation.per_rank if account.rank == job.ranks[0])
+    computed_s = parts.step_s - (parts.exposed_s or 0.0) - (parts.optimizer_s or 0.0)
+    ready = np.minimum(ready, max(computed_s / explanation.untraced_per_traced, float(ready[0])))
+    transfer, step_s = own_s.copy(), explanation.step_s / explanation.untraced_per_traced
     compared = job.compared
     if compared and all(clock.pairs for clock in job.clocks):
-        by_size = {
-            size: float(np.median(compared.transfer_s[(compared.bytes == size) & (compared.operation == "allreduce")]))
-            for size in set(sizes.tolist())
-            if ((compared.bytes == size) & (compared.operation == "allreduce")).any()
-        }
-        transfer = np.array([by_size.get(size, own) for size, own in zip(sizes.tolist(), own_s, strict=True)])
+        for index, size in enumerate(sizes.tolist()):
+            same = (compared.bytes == size) & (compared.operation == "allreduce")
+            transfer[index] = np.median(compared.transfer_s[same]) if same.any() else own_s[index]
         if len(compared.late_s):
             late_s = float(np.median(compared.late_s.max(axis=1) - compared.late_s[:, 0]))
-            step_s = explanation.step_s / explanation.untraced_per_traced
             # Where clocks are off, no later than lets the messages arrive within the step.
             ready = ready + min(late_s, max(step_s - float((ready + transfer).max()), 0.0))
     known, at = np.unique(sizes, return_inverse=True)
     seconds = np.array([float(np.median(transfer[at == index])) for index in range(len(known))])
     gap = float(np.median(np.diff(ready))) if len(ready) > 1 else float(ready[0]) / 2
     seen = Replay(
-        step_s=explanation.step_s / explanation.untraced_per_traced,
+        step_s=step_s,
         ready_s=np.maximum.accumulate(ready),
         bytes=sizes.astype(float),
         sizes=known.astype(float),
@@ -129,13 +116,6 @@ def replay_of(job: JobTraces, explanation: Explanation) -> Replay | None:
         produced_s=max(float(ready[0]) - max(gap, 0.0), 0.0),
     )
     return _as_seen(seen, max(end_s, float(seen.ready_s[-1])))
-
-
-def _computed_until(explanation: Explanation, rank: int) -> float:
-    """Seconds into a step at which backward is over: what a message shows is when a thread was free to send it."""
-    parts = next(account.parts for account in explanation.per_rank if account.rank == rank)
-    computed_s = parts.step_s - (parts.exposed_s or 0.0) - (parts.optimizer_s or 0.0)
-    return computed_s / explanation.untraced_per_traced
 
 
 def _as_seen(replay: Replay, end_s: float) -> Replay:

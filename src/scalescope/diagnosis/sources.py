@@ -20,8 +20,8 @@ from scalescope.engines import engine_named, exchanging, find_engine
 from scalescope.errors import UsageError
 from scalescope.named_paths import reading
 from scalescope.records.autotune import Autotune
-from scalescope.records.cluster import Cluster, Operation
-from scalescope.records.explanation import TRACE_RECORD, Explanation, Network, Transfer
+from scalescope.records.cluster import Operation
+from scalescope.records.explanation import TRACE_RECORD, Explanation, Network
 from scalescope.records.job import NO_ENGINE, Knobs
 from scalescope.records.profile import ModelProfile
 from scalescope.records.scaling import Scaling
@@ -75,7 +75,7 @@ def explain(
     from scalescope.logs.autotune_log import is_autotune_log
     from scalescope.logs.sources import explain as explain_scaling
 
-    if len(paths) == 1 and paths[0].is_file() and is_autotune_log(_beginning(paths[0])):
+    if len(paths) == 1 and paths[0].is_file() and is_autotune_log(_text_of(paths[0], 4096)):
         return read_autotune(paths[0])
     if not spoken:
         return explain_scaling(paths, np=np, pattern=pattern)
@@ -116,10 +116,10 @@ def _network_of(paths: Sequence[Path]) -> Network | None:
     return read_nccl_log(chain.from_iterable(_text_of(path).splitlines() for path in paths))
 
 
-def _text_of(path: Path) -> str:
-    """A log, as far as anything decides: NCCL speaks while it starts."""
+def _text_of(path: Path, most: int = _MOST_OF_LOG) -> str:
+    """The first bytes of a log, whatever follows them: NCCL speaks while it starts, a killed job may leave zeros."""
     with reading(path), open(path, "rb") as file:
-        return file.read(_MOST_OF_LOG).decode("utf-8", "replace")
+        return file.read(most).decode("utf-8", "replace")
 
 
 def explain_traces(
@@ -149,12 +149,6 @@ def explain_traces(
         explanation = msgspec.structs.replace(explanation, network=network)
     case = Case(explanation, job, replay_of(job, explanation))
     return msgspec.structs.replace(explanation, findings=find(case))
-
-
-def _beginning(path: Path) -> str:
-    """The first lines, whatever follows them: a killed job may leave zeros."""
-    with reading(path), open(path, "rb") as file:
-        return file.read(4096).decode("utf-8", "replace")
 
 
 def _holds_traces(path: Path) -> bool:
@@ -201,13 +195,19 @@ def with_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Expl
     if not file.is_file():
         raise UsageError(f"{place.name} holds no cluster.toml: name a folder of scalescope estimate, or a cluster.toml")
     from scalescope.records.cluster_file import load_cluster
+    from scalescope.simulator.costs import CostModel
     from scalescope.simulator.step import predicted_step
 
     cluster = load_cluster(file)
     backend = f"{engine_named(explanation.engine).backend_prefix}{explanation.backend}"
-    nodes = max(len({rank.host for rank in job.record.ranks}), 1) if job.record else 1
-    found = tuple(_probed(transfer, cluster, backend, nodes) for transfer in explanation.transfers)
-    explanation = msgspec.structs.replace(explanation, transfers=found)
+    transfers = list(explanation.transfers)
+    if cluster.inside is not None or any(costs.backend == backend for costs in cluster.costs):
+        for at, transfer in enumerate(transfers):
+            if operation := _OPERATIONS.get(transfer.operation):
+                costs = CostModel(cluster, backend, operation)
+                seconds = float(costs.seconds(float(transfer.bytes), transfer.ranks, job.hosts))
+                transfers[at] = msgspec.structs.replace(transfer, probed_s=seconds)
+    explanation = msgspec.structs.replace(explanation, transfers=tuple(transfers))
     profile_file = file.parent / "profile.json"
     batch = job.record.point.batch if job.record else None
     if not profile_file.is_file() or batch is None or explanation.engine not in exchanging():
@@ -216,14 +216,3 @@ def with_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Expl
     ranks = explanation.world_size or len(explanation.ranks)
     predicted = predicted_step(load(profile_file, ModelProfile), cluster, knobs, ranks, batch)
     return msgspec.structs.replace(explanation, predicted_step=predicted)
-
-
-def _probed(transfer: Transfer, cluster: Cluster, backend: str, nodes: int) -> Transfer:
-    known = any(costs.backend == backend for costs in cluster.costs) or cluster.inside is not None
-    operation = _OPERATIONS.get(transfer.operation)
-    if operation is None or not known:
-        return transfer
-    from scalescope.simulator.costs import CostModel
-
-    seconds = CostModel(cluster, backend, operation).seconds(float(transfer.bytes), transfer.ranks, nodes)
-    return msgspec.structs.replace(transfer, probed_s=float(seconds))

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from scalescope import host
 from scalescope.errors import SeveralJobs, UsageError
@@ -26,12 +26,7 @@ from scalescope.traces.trace import Trace
 _TRACE_ENDINGS = (".json", ".json.gz")
 _WORTH_PROCESSES = 16 << 20  # Bytes of all files together, packed or not
 _COMPARED = 0.8  # Of the collectives must be known of all ranks, before waiting is told from transfer
-_PARTS_OF_MARKS: dict[str, Activity] = {
-    "input": "input",
-    "forward": "forward",
-    "backward": "backward",
-    "optimizer": "optimizer",
-}
+_OF_MARKS: tuple[Activity, ...] = ("input", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -52,31 +47,24 @@ class JobTraces:
         """Ranks of the traces."""
         return tuple(at if trace.rank is None else trace.rank for at, trace in enumerate(self.traces))
 
+    @property
+    def hosts(self) -> int:
+        """Number of hosts that the ranks ran on; 1 where nothing tells."""
+        return max(len({rank.host for rank in self.record.ranks}), 1) if self.record else 1
+
     def spans(self, at: int, start_s: float, end_s: float) -> tuple[Span, ...]:
         """Spans of one rank between two moments of its own clock, as far as drawing needs it."""
         trace, rank = self.traces[at], self.ranks[at]
         found = tuple(msgspec.structs.replace(span, rank=rank) for span in trace.spans(start_s, end_s))
-        mine = next((marks for marks in self.marks if marks.rank == rank), None)
-        return (*_marked(mine, trace.epoch_s, start_s, end_s), *found) if mine else found
-
-
-def _marked(marks: RankMarks, epoch_s: float, start_s: float, end_s: float) -> list[Span]:
-    """Spans that the rank's own marks add to Horovod's timeline; waiting for gradients is no optimizer."""
-    spans = []
-    for name, activity in _PARTS_OF_MARKS.items():
-        intervals: Intervals = without(getattr(marks, name), marks.synchronize)
-        starts, ends = intervals.starts - epoch_s, intervals.ends - epoch_s
-        for at in np.flatnonzero((ends > start_s) & (starts < end_s)):
-            spans.append(
-                Span(
-                    rank=marks.rank,
-                    activity=activity,
-                    start_s=max(float(starts[at]), start_s),
-                    end_s=min(float(ends[at]), end_s),
-                    name=name,
-                )
-            )
-    return spans
+        marked = list[Span]()
+        for mine, activity in product([marks for marks in self.marks if marks.rank == rank], _OF_MARKS):
+            # Waiting for gradients is no optimizer.
+            intervals: Intervals = without(getattr(mine, activity), mine.synchronize)
+            for start, end in zip(*((edge - trace.epoch_s).tolist() for edge in intervals), strict=True):
+                if end > start_s and start < end_s:
+                    start, end = max(start, start_s), min(end, end_s)
+                    marked.append(Span(rank=rank, activity=activity, start_s=start, end_s=end, name=activity))
+        return (*marked, *found)
 
 
 def traces_in(path: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,12 @@ def estimate_request(**given: Any) -> EstimateRequest:
         UsageError: Something cannot be read, or contradicts something else.
     """
     asked = fields_of(EstimateRequest, given, "estimate")
-    if asked.get("command"):
-        return _of_script(asked)
+    if asked.get("command"):  # a script decides by itself what a MODEL is told
+        own = {"batch", "scaling", "engine", "knobs", "profile", "step_time", "repeats", "seconds"}
+        for option in options_of(EstimateRequest):
+            if option.field in own and option.field in asked:
+                raise UsageError(f"{option.flag} goes with a MODEL: a script shows its own, leave {option.flag} out")
+        return EstimateRequest(**asked)
     if asked.get("allow_writes"):
         raise UsageError("--allow-writes goes with a script after --: a MODEL saves nothing")
     if times := asked.get("step_time"):
@@ -69,15 +74,6 @@ def estimate_request(**given: Any) -> EstimateRequest:
     if cells > _MOST_CELLS:
         raise UsageError(f"the map would have {cells:,} cells: ask for at most {_MOST_CELLS:,}, by --np and --batch")
     return request
-
-
-def _of_script(asked: dict[str, Any]) -> EstimateRequest:
-    """A script decides by itself what a MODEL is told."""
-    own = {"batch", "scaling", "engine", "knobs", "profile", "step_time", "repeats", "seconds"}
-    for option in options_of(EstimateRequest):
-        if option.field in own and option.field in asked:
-            raise UsageError(f"{option.flag} goes with a MODEL: a script shows its own, leave {option.flag} out")
-    return EstimateRequest(**asked)
 
 
 def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
@@ -228,28 +224,25 @@ def _knobs(request: EstimateRequest) -> list[Knobs]:
             raise UsageError(f"--knob is of one engine: leave it out, or name one of {several} with --engine")
         if request.verify:
             raise UsageError(f"--verify runs cells of one engine: estimate {several} first, then verify the better one")
-    return [_knobs_of(request, name) for name in request.engines]
-
-
-def _knobs_of(request: EstimateRequest, name: str) -> Knobs:
-    if name not in exchanging():
-        find_engine(name)
-        raise UsageError(f"--engine takes {choices()}: one process alone is the baseline anyway")
-    engine = find_engine(name)
-    knobs = parse_knobs(engine, request.knobs)
-    for knob in engine.knobs:
-        known = isinstance(knob.modelled, bool) or knobs.values.get(knob.name) in knob.modelled
-        if knob.name in knobs.values and not (knob.modelled and known):
-            setting = f"{knob.name}={knobs.values[knob.name]}"
-            raise UsageError(
-                f"an estimate does not know what {setting} changes: leave it out, or try it for real with "
-                f"scalescope measure {request.trained.model} --engine {engine.name} --knob {setting}"
-            )
-    if request.cluster:
-        return knobs
-    return Knobs(
-        engine=engine.name, values=engine.fitted(knobs.values, "", lambda: engine.built_with(sys.executable, "mpi"))
-    )
+    found = []
+    for name in request.engines:
+        engine = find_engine(name)
+        if name not in exchanging():
+            raise UsageError(f"--engine takes {choices()}: one process alone is the baseline anyway")
+        knobs = parse_knobs(engine, request.knobs)
+        for knob in engine.knobs:
+            known = isinstance(knob.modelled, bool) or knobs.values.get(knob.name) in knob.modelled
+            if knob.name in knobs.values and not (knob.modelled and known):
+                setting = f"{knob.name}={knobs.values[knob.name]}"
+                raise UsageError(
+                    f"an estimate does not know what {setting} changes: leave it out, or try it for real with "
+                    f"scalescope measure {request.trained.model} --engine {engine.name} --knob {setting}"
+                )
+        if not request.cluster:
+            has_mpi = partial(engine.built_with, sys.executable, "mpi")
+            knobs = Knobs(engine=engine.name, values=engine.fitted(knobs.values, "", has_mpi))
+        found.append(knobs)
+    return found
 
 
 def _joined(probed: Sequence[Cluster]) -> Cluster:

@@ -97,36 +97,28 @@ def one_round(probe: LinkProbe, writer: LineWriter, peers: Peers) -> tuple[float
     return foreign_cores, pace_s
 
 
-class Rounds:
-    """Rounds until enough of them were undisturbed and agree; `helper` is there where the engine's threads poll."""
+def make_rounds(
+    task: ProbeTask, live: Any, probe: LinkProbe, writer: LineWriter, helper: IdleHelper | None, peers: Peers
+) -> None:
+    """Rounds until enough of them were undisturbed and agree: rank 0 decides.
 
-    def __init__(
-        self, task: ProbeTask, live: Any, probe: LinkProbe, writer: LineWriter, helper: IdleHelper | None, peers: Peers
-    ) -> None:
-        self._task, self._live, self._probe, self._writer, self._helper = task, live, probe, writer, helper
-        self._peers = peers
-        self._ends = time.monotonic() + task.seconds
-        self._round_s = 0.0
-        self._paces_s: list[float] = []  # Of undisturbed rounds
-
-    def make(self) -> None:
-        """Rank 0 decides when it is enough."""
-        while True:
-            began = time.monotonic()
-            foreign_cores, pace_s = one_round(self._probe, self._writer, self._peers)
-            if self._helper is not None:
-                idle(self._helper, self._live, self._writer)
-            if foreign_cores <= QUIET:
-                self._paces_s.append(pace_s)
-            self._round_s = time.monotonic() - began
-            if self._live.agree(int(self._is_enough(time.monotonic() - self._ends))):
-                return
-
-    def _is_enough(self, late_s: float) -> bool:
-        if len(self._paces_s) >= self._task.rounds or late_s > _PATIENCE * self._task.seconds:
-            return True
-        would_be_late = late_s + self._round_s / 2 > 0
-        return would_be_late and len(self._paces_s) >= _FEWEST and disagreement(self._paces_s) <= _DISAGREE
+    `helper` is there where the engine's threads poll.
+    """
+    ends, paces_s = time.monotonic() + task.seconds, list[float]()  # Of undisturbed rounds
+    is_enough = False
+    while not is_enough:
+        began = time.monotonic()
+        foreign_cores, pace_s = one_round(probe, writer, peers)
+        if helper is not None:
+            idle(helper, live, writer)
+        if foreign_cores <= QUIET:
+            paces_s.append(pace_s)
+        now = time.monotonic()
+        late_s = now - ends
+        would_be_late = late_s + (now - began) / 2 > 0
+        agree = len(paces_s) >= _FEWEST and disagreement(paces_s) <= _DISAGREE
+        done = len(paces_s) >= task.rounds or late_s > _PATIENCE * task.seconds
+        is_enough = bool(live.agree(int(done or (would_be_late and agree))))
 
 
 def idle(helper: IdleHelper, live: Any, writer: LineWriter) -> None:
@@ -166,7 +158,7 @@ def main(arguments: list[str]) -> int:
         probe = LinkProbe(live, device, task.sizes, task.operations)
         if helper is not None:
             helper.wait_until_ready()
-        Rounds(task, live, probe, writer, helper, Peers(live, device, rank, world)).make()
+        make_rounds(task, live, probe, writer, helper, Peers(live, device, rank, world))
         around(probe, live, writer)
         if helper is not None:
             helper.close()

@@ -24,8 +24,6 @@ ERROR_BEYOND = 0.20
 DESCRIBED_ERROR, DESCRIBED_UP_TO, DESCRIBED_BEYOND = 0.10, 8, 0.03
 STAND_IN_ERROR = 0.10  # Added where another backend's costs stand in
 LARGEST_ERROR = 0.50
-# CPU time of a rank for each byte that gloo sends through the kernel: 33 ms for 64 MiB between two ranks.
-SOCKET_CPU_S_PER_BYTE = 5e-10
 
 _FREE = Link(bytes_per_s=np.inf, latency_s=0.0)
 _TINY_S = 1e-12
@@ -61,7 +59,7 @@ _Source = int | Literal["combined", "described"]
 
 
 class CostModel:
-    """Seconds, CPU seconds and relative error of one operation of one backend, for any size, ranks and nodes."""
+    """Seconds and relative error of one operation of one backend, for any size, ranks and nodes."""
 
     def __init__(
         self,
@@ -81,11 +79,11 @@ class CostModel:
         if not tables and operation in ("allgather", "reducescatter"):
             tables = [_as_share(table, operation) for table in _tables(cluster, backend, "allreduce")]
             self._extra_error = STAND_IN_ERROR
-        groups = {count: [table for table in tables if table.nodes == count] for count in _node_counts(tables)}
+        counts = sorted({table.nodes for table in tables})
+        groups = {count: [table for table in tables if table.nodes == count] for count in counts}
         if several := [table for table in tables if table.nodes > 1]:
             groups[_SEVERAL] = several
-        self._wall = {count: _Curve(group, "seconds") for count, group in groups.items()}
-        self._cpu = {count: _Curve(group, "cpu_seconds") for count, group in groups.items()}
+        self._wall = {count: _Curve(group) for count, group in groups.items()}
         self._forms = _forms(cluster, backend, operation, protocol)
         wanted = algorithm if algorithm != "auto" else cluster.algorithm
         if wanted in self._forms:
@@ -94,10 +92,6 @@ class CostModel:
     def seconds(self, size_bytes: ArrayLike, ranks: ArrayLike, nodes: ArrayLike) -> Array:
         """Wall seconds from the start of the last rank to the end; the arguments broadcast."""
         return self._evaluate(self._wall_s, size_bytes, ranks, nodes)
-
-    def cpu_seconds(self, size_bytes: ArrayLike, ranks: ArrayLike, nodes: ArrayLike) -> Array:
-        """CPU seconds of each rank; the arguments broadcast."""
-        return self._evaluate(self._cpu_s, size_bytes, ranks, nodes)
 
     def error(self, ranks: ArrayLike, nodes: ArrayLike) -> Array:
         """Relative standard error of `seconds`; it grows with the distance from what was measured."""
@@ -139,17 +133,6 @@ class CostModel:
             far = form(size, p, m, _FREE, between)
             choices.append(near + far if (self._operation, name) in _ONE_AFTER_OTHER else np.maximum(near, far))
         return _fastest(choices)
-
-    def _cpu_s(self, source: _Source, size: Array, p: Array, m: Array) -> Array:
-        if isinstance(source, int):
-            return self._cpu[source](size, p)
-        wall = self._wall_s(source, size, p, m)
-        if source == "combined":
-            return np.minimum(self._cpu[1](size, p), wall)
-        if self._cluster.device == "gpu":
-            return np.zeros_like(wall)
-        sent = size if self._operation == "broadcast" else (1 + (self._operation == "allreduce")) * (p - 1) / p * size
-        return np.minimum(sent * SOCKET_CPU_S_PER_BYTE, wall)
 
     def _relative_error(self, source: _Source, _size: Array, p: Array, m: Array) -> Array:
         described = DESCRIBED_ERROR + DESCRIBED_BEYOND * np.maximum(np.log2(p / DESCRIBED_UP_TO), 0.0)
@@ -199,15 +182,14 @@ class _Curve:
     as there are numbers of ranks, bent to pass through what was measured.
     """
 
-    def __init__(self, tables: Sequence[Costs], column: Literal["seconds", "cpu_seconds"]) -> None:
+    def __init__(self, tables: Sequence[Costs]) -> None:
         self._operation = tables[0].operation
         self._measured = [(table.ranks, table.nodes, table.error) for table in tables]
         sizes = sorted({size for table in tables for size in table.sizes_bytes})
         self._sizes = np.array(sizes if len(sizes) > 1 else [sizes[0], 2 * sizes[0]], dtype=np.float64)
         self._ranks = np.array(sorted({table.ranks for table in tables}), dtype=np.float64)
         logs = [
-            [np.log(_at_sizes(table, column, self._sizes)) for table in tables if table.ranks == ranks]
-            for ranks in self._ranks
+            [np.log(_at_sizes(table, self._sizes)) for table in tables if table.ranks == ranks] for ranks in self._ranks
         ]
         times = np.exp([np.mean(same, axis=0) for same in logs])
         self._coefficients = _fit(self._operation, self._ranks, times)
@@ -265,10 +247,10 @@ def _terms(operation: Operation, ranks: Array) -> Array:
     return np.stack([*columns, np.ones_like(ranks)], axis=1)
 
 
-def _at_sizes(table: Costs, column: Literal["seconds", "cpu_seconds"], sizes: Array) -> Array:
+def _at_sizes(table: Costs, sizes: Array) -> Array:
     """A table's times at other sizes, never falling with the size."""
     own = np.array(table.sizes_bytes, dtype=np.float64)
-    times = np.maximum.accumulate(np.maximum(np.array(getattr(table, column)), _TINY_S))
+    times = np.maximum.accumulate(np.maximum(np.array(table.seconds), _TINY_S))
     marginal = (times[-1] - times[-2]) / (own[-1] - own[-2]) if len(own) > 1 else times[0] / own[0]
     return np.asarray(np.interp(sizes, own, times) + marginal * np.maximum(sizes - own[-1], 0))
 
@@ -285,12 +267,8 @@ def _as_share(table: Costs, operation: Operation) -> Costs:
     Over gloo a reduce-scatter is an allreduce.
     """
     part = 1.0 if operation == "reducescatter" and table.backend.endswith("gloo") else 0.5
-    return msgspec.structs.replace(
-        table,
-        operation=operation,
-        seconds=tuple(part * seconds for seconds in table.seconds),
-        cpu_seconds=tuple(part * seconds for seconds in table.cpu_seconds),
-    )
+    seconds = tuple(part * seconds for seconds in table.seconds)
+    return msgspec.structs.replace(table, operation=operation, seconds=seconds)
 
 
 def _forms(cluster: Cluster, backend: str, operation: Operation, protocol: str | None) -> dict[Algorithm, Form]:
@@ -309,10 +287,6 @@ def _forms(cluster: Cluster, backend: str, operation: Operation, protocol: str |
     if backend.endswith("gloo") and (cluster.algorithm == "auto" or cluster.algorithm not in known):
         return _GLOO_KNOWS[operation]
     return known
-
-
-def _node_counts(tables: Sequence[Costs]) -> list[int]:
-    return sorted({table.nodes for table in tables})
 
 
 def _fastest(times: Sequence[Array]) -> Array:

@@ -66,6 +66,7 @@ def predict(question: Question) -> Prediction:
     doubts = tuple(_doubts(question))
     exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
     shared_by = int(_sharing(question.cluster, np.array([most]))[0])
+    largest = largest_batch(profile, shared_by)
     return Prediction(
         what=profile.workload.model,
         engine=knobs.engine,
@@ -84,10 +85,10 @@ def predict(question: Question) -> Prediction:
         profile_batches=tuple(point.batch for point in profile.points),
         interpolation_error=profile.interpolation_error,
         memory_limit_bytes=profile.memory_limit_bytes,
-        largest_batch=_in_passes(largest_batch(profile, shared_by), question.accumulate),
+        largest_batch=None if largest is None else largest * question.accumulate,
         accumulate=question.accumulate,
         memory_shared_by=shared_by,
-        warnings=(*_warnings(question), *_baseline_warnings(cells)),
+        warnings=tuple(_warnings(question, cells)),
         doubts=doubts,
     )
 
@@ -189,10 +190,6 @@ def _chunk(question: Question, scaling: ScalingKind, wanted: Sequence[tuple[int,
     ]
 
 
-def _in_passes(batch: int | None, passes: int) -> int | None:
-    return None if batch is None else batch * passes
-
-
 def _is_measured(profile: ModelProfile, batches: np.ndarray) -> np.ndarray:
     return (batches >= profile.points[0].batch) & (batches <= profile.points[-1].batch)
 
@@ -276,26 +273,19 @@ def most_efficient(cells: Sequence[Cell], goal: float) -> int | None:
     return max((cell.np for cell in _efficient([cell for cell in cells if cell.fits], goal)), default=None)
 
 
-def _warnings(question: Question) -> list[str]:
-    profile, cluster = question.profile, question.cluster
+def _warnings(question: Question, cells: Sequence[Cell]) -> list[str]:
     said = []
-    outlying = [str(point.batch) for point in profile.points if point.outlying]
+    outlying = [str(point.batch) for point in question.profile.points if point.outlying]
     if outlying:
         said.append(f"batch {', '.join(outlying)} lies off its neighbours even after it was measured again")
-    if not cluster.costs and max(question.np) > 1:
+    if not question.cluster.costs and max(question.np) > 1:
         said.append(DESCRIBED_LINKS)
+    if unfit := [cell.global_batch for cell in cells if not cell.baseline_fits and cell.fits]:
+        said.append(
+            f"a global batch of {min(unfit):,} or more does not fit one process: strong speedups there are over a step "
+            "that the profile's line tells and nobody can run"
+        )
     return said
-
-
-def _baseline_warnings(cells: Sequence[Cell]) -> list[str]:
-    """Speedups over a step that cannot be run."""
-    batches = [cell.global_batch for cell in cells if not cell.baseline_fits and cell.fits]
-    if not batches:
-        return []
-    return [
-        f"a global batch of {min(batches):,} or more does not fit one process: strong speedups there are over a step "
-        "that the profile's line tells and nobody can run"
-    ]
 
 
 def profile_doubts(profile: ModelProfile) -> list[str]:

@@ -63,7 +63,6 @@ class ShardedStep:
     forward_prefetch: int = 0  # Groups ahead that set_modules_to_forward_prefetch names; 0: none
     backward_prefetch: int = 1  # Groups ahead that backward gathers; FSDP2 does one by itself
     blocking: bool = False  # Whether compute stands still during a collective, as over gloo
-    separate_scatters: bool = False  # Whether reduce-scatters have a communicator of their own
 
     def with_prefetch(self, groups: int = 1) -> "ShardedStep":
         """The same step with gathers issued this many groups ahead, in forward and backward."""
@@ -78,39 +77,6 @@ class ShardedStep:
         """The same step with gradients reduced in the last micro-batch only."""
         return replace(self, syncs_every_pass=False)
 
-    def in_larger_groups(self, together: int) -> "ShardedStep":
-        """The same step with up to this many neighbouring groups in one; the first, which is the root, stays alone.
-
-        What a collective of more bytes takes follows the line through those of these groups.
-        """
-        order = [index for index in _first_uses(self.forward) if index != 0]
-        parts = [[0], *(order[at : at + together] for at in range(0, len(order), together))]
-        place = {old: new for new, part in enumerate(parts) for old in part}
-        sizes = [float(group.bytes) for group in self.groups]
-        merged = [
-            Group(
-                name=", ".join(self.groups[index].name for index in part),
-                bytes=sum(self.groups[index].bytes for index in part),
-                reshards=any(self.groups[index].reshards for index in part),
-                regather_s=None
-                if all(self.groups[index].regather_s is None for index in part)
-                else _of_larger(sizes, [_regather_s(group) for group in self.groups], part),
-                copy_out_s=sum(self.groups[index].copy_out_s for index in part),
-                copy_in_s=sum(self.groups[index].copy_in_s for index in part),
-                gather_s=_of_larger(sizes, [group.gather_s for group in self.groups], part),
-                scatter_s=_of_larger(sizes, [group.scatter_s for group in self.groups], part),
-                allreduce_s=_of_larger(sizes, [group.allreduce_s for group in self.groups], part),
-                gather_launch_s=max(self.groups[index].gather_launch_s for index in part),
-                scatter_launch_s=max(self.groups[index].scatter_launch_s for index in part),
-            )
-            for part in parts
-        ]
-        renamed = [
-            tuple(replace(segment, group=place[segment.group]) for segment in segments)
-            for segments in (self.forward, self.backward)
-        ]
-        return replace(self, groups=tuple(merged), forward=renamed[0], backward=renamed[1])
-
 
 @dataclass(frozen=True)
 class Done:
@@ -121,7 +87,6 @@ class Done:
     bytes: int
     start_s: Seconds
     end_s: Seconds
-    number: int
 
 
 @dataclass(frozen=True)
@@ -138,10 +103,6 @@ class ShardedOutcome:
     def hidden_s(self) -> Seconds:
         """Collectives under compute."""
         return np.maximum(self.collectives_s - self.exposed_s, 0.0)
-
-    def count(self, kind: Kind) -> int:
-        """Number of parts of the step that are of a kind, such as gathers."""
-        return sum(each.kind == kind for each in self.done)
 
 
 def replay(step: ShardedStep) -> float:
@@ -161,7 +122,7 @@ def replay(step: ShardedStep) -> float:
       `blocking`: True over gloo.
 
     A change is another step: `replay(step.with_prefetch())`, `replay(step.without_reshard())`,
-    `replay(step.synced_once())`, `replay(step.in_larger_groups(2))`; its gain is `replay(step)` over that, minus 1.
+    `replay(step.synced_once())`; its gain is `replay(step)` over that, minus 1.
     """
     return float(np.asarray(run(step).step_s).reshape(-1)[0])
 
@@ -190,7 +151,6 @@ class _Rank:
         self._cpu: Seconds = 0.0
         self._compute: Seconds = 0.0
         self._queue: Seconds = 0.0  # Collectives of the group that shards
-        self._scatters: Seconds = 0.0  # Reduce-scatters, where they have a queue of their own
         self._replicas: Seconds = 0.0  # All-reduces of HSDP
         self._gathers_from: Seconds = 0.0  # Events that every later gather waits for
         self._copied_out: Seconds | None = None  # End of the last copy out of a gathered buffer
@@ -202,13 +162,12 @@ class _Rank:
         self._waited: Seconds = 0.0
         self._sent: Seconds = 0.0
         self._done: list[Done] = []
-        self._number = 0
 
     def run(self) -> ShardedOutcome:
         step = self._step
-        for self._number in range(step.passes):
+        for number in range(step.passes):
             self._forward()
-            self._backward(syncs=step.syncs_every_pass or self._number == step.passes - 1)
+            self._backward(syncs=step.syncs_every_pass or number == step.passes - 1)
         computed = self._computed
         self._work("optimizer", "optimizer", step.optimizer_s)
         return ShardedOutcome(self._compute, computed, self._waited, self._sent, tuple(self._done))
@@ -279,10 +238,7 @@ class _Rank:
             self._wait(self._outstanding.pop(0))
         self._copy(group.copy_in_s)
         self._cpu = self._cpu + group.scatter_launch_s
-        if self._step.separate_scatters:
-            ended = self._scatters = self._send("scatter", group, self._scatters, self._compute, group.scatter_s)
-        else:
-            ended = self._queue = self._send("scatter", group, self._queue, self._compute, group.scatter_s)
+        ended = self._queue = self._send("scatter", group, self._queue, self._compute, group.scatter_s)
         self._outstanding.append(ended)
         if np.any(np.asarray(group.allreduce_s) > 0):
             ended = self._replicas = self._send("allreduce", group, self._replicas, ended, group.allreduce_s)
@@ -297,7 +253,7 @@ class _Rank:
         if self._step.blocking:
             self._wait(end)
         self._sent = self._sent + seconds
-        self._done.append(Done(kind, group.name, group.bytes, start, end, self._number))
+        self._done.append(Done(kind, group.name, group.bytes, start, end))
         return end
 
     def _segment(self, kind: Kind, segment: Segment) -> None:
@@ -312,7 +268,7 @@ class _Rank:
     def _work(self, kind: Kind, name: str, seconds: Seconds) -> None:
         start = self._compute
         self._compute = start + seconds
-        self._done.append(Done(kind, name, 0, start, self._compute, self._number))
+        self._done.append(Done(kind, name, 0, start, self._compute))
 
     def _copy(self, seconds: Seconds) -> None:
         self._compute = self._compute + seconds
@@ -362,15 +318,3 @@ def _stretched(step: ShardedStep, compute: Seconds, sending: Seconds) -> Sharded
         for group in step.groups
     )
     return replace(step, groups=groups, forward=longer(step.forward), backward=longer(step.backward))
-
-
-def _of_larger(sizes: Sequence[float], seconds: Sequence[Seconds], part: Sequence[int]) -> Seconds:
-    """Seconds of one collective in place of several: their sum, with the time that any size takes counted once."""
-    total = sum(seconds[index] for index in part)
-    if len(part) == 1 or len(set(sizes)) == 1:
-        return total
-    x, y = np.array(sizes), np.array([np.asarray(each, dtype=float) for each in seconds])
-    slope = np.tensordot(x - x.mean(), y - y.mean(axis=0), axes=1) / ((x - x.mean()) ** 2).sum()
-    fixed = np.maximum(y.mean(axis=0) - slope * x.mean(), 0.0)
-    least = np.min(y[list(part)], axis=0)
-    return np.asarray(total - (len(part) - 1) * np.minimum(fixed, least))

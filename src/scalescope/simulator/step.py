@@ -108,7 +108,10 @@ def steps(
         OverlapSlowdown(slowdowns.compute, slowdowns.sending),
     )
     broadcast_s, norms_s = links.broadcast_s(), passes * links.norms_s(profile.norm_channels)
-    finish_s = _copied_back(outcome, copy_s) - outcome.sent_s + around.rest_s * engaged
+    copied_back = outcome.backward_s  # in turn, after backward, each message after its arrival
+    for arrived, seconds in zip(outcome.ends_s, copy_s, strict=True):
+        copied_back = np.maximum(copied_back, arrived) + seconds
+    finish_s = np.maximum(copied_back, outcome.sent_s) - outcome.sent_s + around.rest_s * engaged
     forward_s, optimizer_s = alone.forward_s[row] * stretch, alone.optimizer_s[row] * stretch
     whole_s = broadcast_s + forward_s + norms_s + outcome.sent_s + finish_s + optimizer_s
     exposed_s = broadcast_s + norms_s + outcome.exposed_s
@@ -151,7 +154,7 @@ def _sharded(
     )
     nodes = -(-ranks // cluster.slots_per_node)
     gathers, scatters = (CostModel(cluster, exchange.backend, operation) for operation in SHARDING)
-    link_error = np.where(ranks > 1, gathers.error(ranks, nodes), 0.0)
+    link_error = gathers.error(ranks, nodes)
     overlapping = OverlapSlowdown(slowdowns.compute, slowdowns.sending)
 
     def simulated(slower: Floats | float) -> ShardedOutcome:
@@ -201,21 +204,21 @@ def _sharded(
 
 
 class _Links:
-    """What the messages of an exchange take between the ranks of every cell."""
+    """What the messages of an exchange take between the ranks of every cell; nothing for one rank."""
 
     def __init__(self, cluster: Cluster, exchange: Exchange, ranks: NDArray[np.int_], nodes: NDArray[np.int_]) -> None:
         self._cluster, self._exchange, self._ranks, self._nodes = cluster, exchange, ranks, nodes
-        self._together = ranks > 1
-        self._any = bool(self._together.any())
         self._allreduce = CostModel(cluster, exchange.backend, "allreduce", exchange.algorithm, exchange.protocol)
         # A negotiated message that was measured waited for its cycle and its agreement, which the simulation adds.
-        self._small_s = self._seconds(self._allreduce, _SMALLEST) if exchange.negotiated else np.zeros(len(ranks))
+        self._small_s = np.zeros(len(ranks))
+        if exchange.negotiated:
+            self._small_s = self._allreduce.seconds(_SMALLEST, ranks, nodes)
         self._measured = any(costs.backend == exchange.backend for costs in cluster.costs)
 
     def message_s(self, bytes_: Floats, cells: NDArray[np.int_]) -> Floats:
         """Seconds of a message alone in some cells, once all ranks are ready for it."""
         seconds = self._allreduce_s(bytes_, self._ranks[cells], self._nodes[cells])
-        return np.where(self._together[cells], np.maximum(seconds - self._small_s[cells], 0.0), 0.0)
+        return np.maximum(seconds - self._small_s[cells], 0.0)
 
     def _allreduce_s(self, bytes_: Floats, ranks: NDArray[np.int_], nodes: NDArray[np.int_]) -> Floats:
         """Seconds of an allreduce, over all ranks at once or, where hosts have equally many, inside and between hosts.
@@ -241,37 +244,22 @@ class _Links:
 
     def broadcast_s(self) -> Floats:
         """Seconds of everything that rank 0 sends before the forward."""
-        total = np.zeros(len(self._ranks))
-        if self._exchange.broadcasts and self._any:
-            model = CostModel(self._cluster, self._exchange.backend, "broadcast")
-            for size in self._exchange.broadcasts:
-                total = total + self._seconds(model, float(size))
-        return total
+        model = CostModel(self._cluster, self._exchange.backend, "broadcast")
+        each = [model.seconds(float(size), self._ranks, self._nodes) for size in self._exchange.broadcasts]
+        return sum(each, np.zeros(len(self._ranks)))
 
     def norms_s(self, channels: Sequence[int]) -> Floats:
         """Seconds of SyncBatchNorm: layers gather mean, variance, count in forward, and sum 2 gradients in backward."""
         total = np.zeros(len(self._ranks))
-        for size in channels if self._any else ():
+        for size in channels:
             gathered = 4.0 * (2 * size + 1) * self._ranks / 2  # gathering sends half of what summing as much does
-            total = total + self._seconds(self._allreduce, gathered) + self._seconds(self._allreduce, 8.0 * size)
+            for bytes_ in (gathered, 8.0 * size):
+                total = total + self._allreduce.seconds(bytes_, self._ranks, self._nodes)
         return total
 
     def error(self) -> Floats:
         """Relative standard error of a message."""
-        return np.where(self._together, self._allreduce.error(self._ranks, self._nodes), 0.0)
-
-    def _seconds(self, model: CostModel, bytes_: Floats | float) -> Floats:
-        if not self._any:
-            return np.zeros(len(self._ranks))
-        return np.where(self._together, model.seconds(bytes_, self._ranks, self._nodes), 0.0)
-
-
-def _copied_back(outcome: Outcome, copy_s: Floats) -> Floats:
-    """Time at which the last message has been copied back: in turn, after backward, each after its arrival."""
-    at = outcome.backward_s
-    for arrived, seconds in zip(outcome.ends_s, copy_s, strict=True):
-        at = np.maximum(at, arrived) + seconds
-    return np.maximum(at, outcome.sent_s)
+        return self._allreduce.error(self._ranks, self._nodes)
 
 
 def _sent_error(
@@ -324,7 +312,8 @@ def predicted_step(
     outcome = made.outcome
     add("backward", at, at + float(outcome.backward_s[0]), "backward")
     free = float(outcome.backward_s[0])
-    for first, after in _travelled(outcome.ends_s[:, 0]) if np_ > 1 else ():
+    firsts = [index for index, end in enumerate(outcome.ends_s[:, 0]) if end > 0]  # of messages that travelled together
+    for first, after in zip(firsts, [*firsts[1:], len(outcome.ends_s)], strict=False) if np_ > 1 else ():
         if exchange.negotiated:
             add("negotiation", at + free, at + float(outcome.starts_s[first, 0]), "until all ranks agree")
             free = max(free, float(outcome.ends_s[first, 0]))
@@ -361,9 +350,3 @@ def _sharded_timeline(made: Steps, np_: int) -> Timeline:
             spans.append(Span(rank=0, activity=activity, start_s=end_s, end_s=end_s + seconds, name=name, bytes=0))
             end_s += seconds
     return Timeline(source="predicted", spans=tuple(spans), steps=(Step(rank=0, start_s=0.0, end_s=end_s),))
-
-
-def _travelled(ends_s: "np.ndarray") -> list[tuple[int, int]]:
-    """First and after-last index of the messages that travelled together."""
-    firsts = [index for index, end in enumerate(ends_s) if end > 0]
-    return list(zip(firsts, [*firsts[1:], len(ends_s)], strict=True))

@@ -71,7 +71,7 @@ def same_collectives(traces: Sequence[Trace], clocks: Sequence[Clock]) -> tuple[
     chosen = np.full((len(first.keys), len(sequences)), -1)
     chosen[:, 0] = np.arange(len(first.keys))
     for at, mine in enumerate(sequences[1:], 1):
-        if _alike(first, mine):
+        if np.array_equal(first.keys, mine.keys):
             chosen[:, at] = chosen[:, 0]
         else:
             here, there = _nearest(first, mine, _NEAREST_S + 10 * clocks[at].residual_s)
@@ -104,7 +104,7 @@ def _clock(rank: int, first: _Sequence, mine: _Sequence, guess: float | None) ->
         return Clock(rank=rank, offset_s=guess or 0.0, drift=0.0, residual_s=0.0, pairs=0)
     drift, residual = 0.0, 0.0
     here = there = np.arange(len(first.keys))
-    in_order = _alike(first, mine)
+    in_order = np.array_equal(first.keys, mine.keys)
     if in_order:
         apart = first.ends[:_COMPARED] - mine.ends[:_COMPARED]
         middle = float(np.median(apart))
@@ -170,11 +170,6 @@ def _drift(times: Times, difference: Times) -> float:
         slope = float((centred * difference[kept]).sum() / spread)
         error = float(np.std(rest[kept])) / np.sqrt(spread)
     return slope if _SURE * error < abs(slope) <= _GREATEST_DRIFT else 0.0
-
-
-def _alike(first: _Sequence, mine: _Sequence) -> bool:
-    """Check that both ranks have the same collectives in the same order."""
-    return np.array_equal(first.keys, mine.keys)
 
 
 def _likely_offset(first: _Sequence, mine: _Sequence, guess: float | None) -> float | None:

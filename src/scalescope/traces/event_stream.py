@@ -1,19 +1,26 @@
-"""The events of a trace file, a chunk at a time, as far as the file can be read."""
+"""A trace file, plain or gzip: its bytes piece by piece, its events chunk by chunk, as far as it can be read."""
 
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
+from isal import isal_zlib
 
+from scalescope.errors import UsageError
 from scalescope.records.explanation import Loss
-from scalescope.traces.trace_bytes import CHUNK, Piece, TraceBytes
+from scalescope.text import plain
 
 Event = TypeVar("Event", bound=msgspec.Struct)
 Batch = TypeVar("Batch")
 
+# What decoding raises for bytes that are no events of the wanted kind.
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+CHUNK = 1 << 20  # Bytes that are looked at together
+_GZIP = b"\x1f\x8b"
+_COMPRESSED_PIECE = 1 << 17
 LONGEST_EVENT = 16 << 20  # Bytes without the end of an event after which reading stops
 MOST_DAMAGED = 1_000_000  # Damaged events after which reading stops
 LONGEST_NESTED = 1 << 20  # Bytes of an event that may hold what looks like the border of two events
@@ -32,6 +39,73 @@ _TRACE_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _OBJECT_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"distributedInfo"', b'"deviceProperties"')
 _ARRAY_END = re.compile(rb"\s*\]\s*[,}]")
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|(?P<open>\\?\Z))|[{}\[\]]', re.DOTALL)
+
+
+class Piece(NamedTuple):
+    """A stretch of the unpacked file, in bytes."""
+
+    offset: int
+    size: int
+
+
+class TraceBytes:
+    """Iterates over pieces of at most `CHUNK` bytes, unpacked; `problem` says afterwards why it ended too early."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem = ""
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The whole file, in order."""
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                first = file.read(_COMPRESSED_PIECE)
+                if first.startswith(_GZIP):
+                    yield from self._unpacked(first, lambda: file.read(_COMPRESSED_PIECE))
+                    return
+                while first:
+                    yield first
+                    first = file.read(CHUNK)
+        except OSError as problem:
+            raise UsageError(f"cannot read '{plain(self.path.name)}': {problem.strerror}: check the path") from None
+
+    def parts(self, pieces: Sequence[Piece]) -> Iterator[bytes]:
+        """Some pieces, ascending; a packed file is unpacked again as far as the last of them."""
+        with open(self.path, "rb", buffering=0) as file:
+            if not file.read(len(_GZIP)).startswith(_GZIP):
+                for piece in pieces:
+                    file.seek(piece.offset)
+                    yield file.read(piece.size)
+                return
+        data, begin, unpacked = b"", 0, iter(self)
+        for piece in pieces:
+            while begin + len(data) < piece.offset + piece.size and (more := next(unpacked, b"")):
+                if begin + len(data) <= piece.offset:
+                    begin, data = begin + len(data), b""
+                data += more
+            yield data[piece.offset - begin : piece.offset - begin + piece.size]
+
+    def _unpacked(self, packed: bytes, more: Callable[[], bytes]) -> Iterator[bytes]:
+        """Members one after the other; what follows the last one is not looked at."""
+        while packed.startswith(_GZIP):
+            member = isal_zlib.decompressobj(wbits=31)
+            while not member.eof:
+                try:
+                    data = member.decompress(packed, CHUNK)
+                except isal_zlib.error:  # type: ignore[misc]
+                    self.problem = "the gzip data is damaged from some point on"
+                    return
+                if data:
+                    yield data
+                packed = member.unconsumed_tail
+                if not packed and not member.eof and len(data) < CHUNK:
+                    packed = more()
+                    if not packed:
+                        self.problem = "the gzip data ends early"
+                        return
+            packed = member.unused_data
+            if len(packed) < len(_GZIP):
+                packed += more()
 
 
 class EventStream(Generic[Event]):
@@ -91,7 +165,13 @@ class EventStream(Generic[Event]):
             if ended:
                 stopped = len(data) > _FOOTER
                 continue
-            batch, events, used, ended = self._chunk(data, sound)
+            batch, events, used = None, list[Event](), 0
+            end, begin = last_border(data)
+            if end:
+                try:
+                    batch, used = sound(data[:end]), begin
+                except UNREADABLE:
+                    events, used, ended = self._careful(data, final=False)
             self.piece = Piece(position, used)
             position += len(data)
             data = data[used:].lstrip(b", \t\r\n")
@@ -100,7 +180,12 @@ class EventStream(Generic[Event]):
                 yield batch
             if events:
                 yield careful(events)
-            stopped = self._must_stop(0 if ended else len(data))
+            if not ended and len(data) >= LONGEST_EVENT:
+                self._reason(f"stopped after {LONGEST_EVENT >> 20} MiB without the end of an event")
+                stopped = True
+            elif self._lost_events >= MOST_DAMAGED:
+                self._reason(f"stopped after {MOST_DAMAGED:,} damaged events")
+                stopped = True
         if not ended:
             events, used, ended = self._careful(data, final=True)
             self.piece = Piece(position, used)
@@ -121,19 +206,10 @@ class EventStream(Generic[Event]):
         for data in TraceBytes(self.path).parts(pieces):
             try:
                 batch = sound(data.rstrip(b", \t\r\n"))
-            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            except UNREADABLE:
                 batch = careful(self._careful(data, final=True)[0])
                 self._lost_events, self._lost_bytes, self._reasons = lost
             yield batch
-
-    def _must_stop(self, waiting: int) -> bool:
-        if waiting >= LONGEST_EVENT:
-            self._reason(f"stopped after {LONGEST_EVENT >> 20} MiB without the end of an event")
-        elif self._lost_events >= MOST_DAMAGED:
-            self._reason(f"stopped after {MOST_DAMAGED:,} damaged events")
-        else:
-            return False
-        return True
 
     def _more(self, pieces: Iterator[bytes], wanted: int) -> bytes:
         """At least `wanted` bytes; fewer at the end of the file."""
@@ -164,18 +240,8 @@ class EventStream(Generic[Event]):
         if not is_object(data):
             return data
         self.header, self._in_object = data[:_FOOTER], True
-        self._lose(0, len(data), "there is no list of events")
+        self.lose(0, len(data), "there is no list of events")
         return b""
-
-    def _chunk(self, data: bytes, sound: Callable[[bytes], Batch]) -> tuple[Batch | None, list[Event], int, bool]:
-        """Complete events of the data, how many bytes they take, and whether the list ended with them."""
-        end, begin = last_border(data)
-        if not end:
-            return None, [], 0, False
-        try:
-            return sound(data[:end]), [], begin, False
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return None, *self._careful(data, final=False)
 
     def _careful(self, data: bytes, *, final: bool) -> tuple[list[Event], int, bool]:
         """Decode data in which something is wrong; the last event is left to the next chunk unless final."""
@@ -203,7 +269,7 @@ class EventStream(Generic[Event]):
                 events += self._many.decode(b"[" + data[start:after].rstrip(_SEPARATORS) + b"]")
                 position, together = after, 2 * together
                 continue
-            except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            except UNREADABLE:
                 if together > 1:
                     position, together = start, max(1, together // 4)
                     continue
@@ -214,7 +280,7 @@ class EventStream(Generic[Event]):
                 if limit == len(data) and not final:
                     return events, start, False
                 position = starts[at + 1]
-                self._lose(1, position - start, "the data ends within an event" if position == len(data) else _DAMAGED)
+                self.lose(1, position - start, "the data ends within an event" if position == len(data) else _DAMAGED)
                 continue
             position = self._one_event(data, start, end, starts[at + 1], events)
             if self._in_object and position == end and _ARRAY_END.match(data, end):
@@ -232,15 +298,16 @@ class EventStream(Generic[Event]):
             after = end
         except (msgspec.MsgspecError, UnicodeError):
             after = min(border, end)
-        self._lose(1, after - start, _DAMAGED)
+        self.lose(1, after - start, _DAMAGED)
         return after
 
     def _skip(self, data: bytes, start: int, end: int) -> None:
         """Counts what stands between events and does not belong there."""
         if strange := len(data[start:end].strip(_SEPARATORS)):
-            self._lose(0, strange, "there are bytes between events that are none")
+            self.lose(0, strange, "there are bytes between events that are none")
 
-    def _lose(self, events: int, size: int, reason: str) -> None:
+    def lose(self, events: int, size: int, reason: str) -> None:
+        """Counts events and bytes that could not be read, or that cannot be."""
         self._lost_events += events
         self._lost_bytes += size
         self._reason(reason)
@@ -298,3 +365,20 @@ def _closing(data: bytes, start: int, limit: int) -> int | None:
         elif token["open"] is not None:
             return None
     return None
+
+
+class Places:
+    """Index of the pieces of a file by time, so that one step can be read again without the rest."""
+
+    def __init__(self) -> None:
+        self._pieces: list[tuple[Piece, float, float]] = []
+
+    def add(self, piece: Piece, first_s: float, last_s: float) -> None:
+        """A piece whose events begin and end between these moments."""
+        self._pieces.append((piece, first_s, last_s))
+
+    def holding(self, start_s: float, end_s: float, around: int = 0) -> list[Piece]:
+        """Pieces with events of that time, and some before and after each of them."""
+        found = [at for at, (_, first_s, last_s) in enumerate(self._pieces) if first_s <= end_s and last_s >= start_s]
+        wide = {near for at in found for near in range(at - around, at + around + 1)}
+        return [self._pieces[at][0] for at in sorted(wide) if 0 <= at < len(self._pieces)]

@@ -27,7 +27,13 @@ _LANES_APART = 100  # Numbers that each kind of lane has for spans that overlap
 def export(spans: Iterable[Span], path: Path, clocks: Sequence[Clock] = ()) -> int:
     """A process per rank, a thread per lane; `clocks` bring ranks onto the first one's. Returns the number of spans."""
     by_rank = {clock.rank: clock for clock in clocks}
-    ordered = sorted((_moved(span, by_rank.get(span.rank)) for span in spans), key=lambda span: span.start_s)
+    moved = list[Span]()
+    for span in spans:
+        if clock := by_rank.get(span.rank):
+            start, end = (time + clock.offset_s + clock.drift * time for time in (span.start_s, span.end_s))
+            span = msgspec.structs.replace(span, start_s=start, end_s=end)
+        moved.append(span)
+    ordered = sorted(moved, key=lambda span: span.start_s)
     zero = ordered[0].start_s if ordered else 0.0
     encoder = msgspec.json.Encoder()
     with path.open("wb") as file:
@@ -36,13 +42,6 @@ def export(spans: Iterable[Span], path: Path, clocks: Sequence[Clock] = ()) -> i
             file.write((b",\n" if number else b"") + encoder.encode(event))
         file.write(b"\n]}\n")
     return len(ordered)
-
-
-def _moved(span: Span, clock: Clock | None) -> Span:
-    if clock is None:
-        return span
-    start, end = (time + clock.offset_s + clock.drift * time for time in (span.start_s, span.end_s))
-    return msgspec.structs.replace(span, start_s=start, end_s=end)
 
 
 def _events(spans: list[Span], zero: float) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.intervals import Intervals, Times, before, union
+from scalescope.intervals import Intervals, Times, before, holding, union
 from scalescope.records.explanation import Clock
 from scalescope.traces.alignment import on_common_clock, same_collectives
 from scalescope.traces.trace import Trace
@@ -54,7 +54,7 @@ class Lateness:
         It must be busy for longer as well: else only its threads for communication were late.
         """
         late, rows = np.array(self.median_late_s), self.held_up_s
-        if len(self.ranks) < 2 or not len(rows):
+        if not len(rows):
             return None
         worst = int(late.argmax())
         later = rows[:, worst] - np.delete(rows, worst, axis=1).max(axis=1)
@@ -80,87 +80,57 @@ def stands_out(later_s: Times, step_s: float) -> bool:
 
 
 def lateness(traces: Sequence[Trace], clocks: Sequence[Clock]) -> Lateness:
-    """Compares starts on the common clock; needs clocks that were aligned."""
-    rows, starts, ends = same_collectives(traces, clocks)
-    late = starts - starts.min(axis=1, keepdims=True) if len(rows) else starts
-    order = np.argsort(traces[0].collectives.start_s, kind="stable")[rows[:, 0]]
-    transfer = (ends - starts).min(axis=1) if len(rows) else np.zeros(0)
-    steps = [trace.ends_s - trace.starts_s for trace in traces if len(trace.starts_s)]
-    waits = _Waits(traces, clocks, starts, ends - transfer[:, None])
-    return Lateness(
-        ranks=tuple(clock.rank for clock in clocks),
-        operation=traces[0].collectives.operation[order],
-        bytes=traces[0].collectives.bytes[order],
-        late_s=late,
-        transfer_s=transfer,
-        wait_s=waits.longest(),
-        waiting_s=waits.for_the_last(),
-        held_up_s=waits.for_each(),
-        step_s=float(np.mean([np.median(each) for each in steps])) if steps else 0.0,
-        own_s=tuple(_own(trace) for trace in traces),
-        at=order,
-        mean_wait_s=waits.mean(),
-    )
-
-
-class _Waits:
-    """Waits of ranks for others at collectives, on the common clock.
+    """Compares starts of two or more ranks on the common clock; needs clocks that were aligned.
 
     A rank waits from its own start until the other one's, but no longer than it takes more than the shortest rank:
     that needs one clock only, so an error between clocks makes no wait.
     """
+    rows, starts, ends = same_collectives(traces, clocks)
+    order = np.argsort(traces[0].collectives.start_s, kind="stable")[rows[:, 0]]
+    transfer = (ends - starts).min(axis=1)
+    longest_until = ends - transfer[:, None]
+    last = starts.max(axis=1)
+    waits = np.maximum(np.minimum(last[:, None], longest_until) - starts, 0.0)
+    steps = [
+        (on_common_clock(trace.starts_s, clock), on_common_clock(trace.ends_s, clock))
+        for trace, clock in zip(traces, clocks, strict=True)
+    ]
+    exposed = [
+        None if trace.exposed is None else Intervals(*(on_common_clock(edge, clock) for edge in trace.exposed))
+        for trace, clock in zip(traces, clocks, strict=True)
+    ]
 
-    def __init__(self, traces: Sequence[Trace], clocks: Sequence[Clock], starts: Times, longest_until: Times) -> None:
-        self._starts, self._until = starts, longest_until
-        self._steps = [
-            (on_common_clock(trace.starts_s, clock), on_common_clock(trace.ends_s, clock))
-            for trace, clock in zip(traces, clocks, strict=True)
-        ]
-        self._exposed = [
-            None if trace.exposed is None else Intervals(*(on_common_clock(edge, clock) for edge in trace.exposed))
-            for trace, clock in zip(traces, clocks, strict=True)
-        ]
+    def waited(rank: int, until: Times, at: int) -> Times:
+        """Exposed communication of a rank until these moments, in each step of the rank `at`; no moment twice."""
+        moments = union(starts[:, rank], np.minimum(until, longest_until[:, rank]))
+        lengths, alone = moments.ends - moments.starts, exposed[rank]
+        if alone is not None:
+            lengths = before(alone, moments.ends) - before(alone, moments.starts)
+        step = holding(*steps[at], moments.starts)
+        inside = step >= 0
+        return np.asarray(np.bincount(step[inside], lengths[inside], minlength=len(steps[at][0])), dtype=float)
 
-    def longest(self) -> Times:
-        """At each collective: what the first rank waited for the last one."""
-        if not len(self._starts):
-            return np.zeros(0)
-        last = self._starts.max(axis=1, keepdims=True)
-        return np.asarray(np.maximum(np.minimum(last, self._until) - self._starts, 0.0).max(axis=1))
-
-    def mean(self) -> Times:
-        """At each collective: what a rank waited for the last one, in the mean over ranks."""
-        if not len(self._starts):
-            return np.zeros(0)
-        last = self._starts.max(axis=1, keepdims=True)
-        return np.asarray(np.maximum(np.minimum(last, self._until) - self._starts, 0.0).mean(axis=1))
-
-    def for_the_last(self) -> tuple[Times, ...]:
-        """Waits of every rank in its own steps."""
-        last = self._starts.max(axis=1) if len(self._starts) else np.zeros(0)
-        return tuple(self._waited(rank, last, *self._steps[rank]) for rank in range(self._starts.shape[1]))
-
-    def for_each(self) -> Times:
-        """Mean of the others' waits for every rank, in each step of the first rank."""
-        count = self._starts.shape[1]
-        looked_at = np.unique(np.linspace(0, count - 1, min(count, _MOST_WAITING)).astype(int)).tolist()
-        columns = [
-            [self._waited(other, self._starts[:, rank], *self._steps[0]) for other in looked_at if other != rank]
-            for rank in range(count)
-        ]
-        means = [np.mean(each, axis=0) if each else np.zeros(len(self._steps[0][0])) for each in columns]
-        return np.stack(means, axis=1)
-
-    def _waited(self, rank: int, until: Times, starts: Times, ends: Times) -> Times:
-        """Exposed communication of a rank between its start and the other's, in each step; each moment counts once."""
-        moments = union(self._starts[:, rank], np.minimum(until, self._until[:, rank]))
-        exposed = self._exposed[rank]
-        lengths = moments.ends - moments.starts
-        if exposed is not None:
-            lengths = before(exposed, moments.ends) - before(exposed, moments.starts)
-        step = np.searchsorted(starts, moments.starts, side="right") - 1
-        inside = (step >= 0) & (moments.starts < np.append(ends, -np.inf)[step])
-        return np.asarray(np.bincount(step[inside], lengths[inside], minlength=len(starts)), dtype=float)
+    count = len(traces)
+    looked_at = np.unique(np.linspace(0, count - 1, min(count, _MOST_WAITING)).astype(int)).tolist()
+    held_up = [
+        np.mean([waited(other, starts[:, rank], 0) for other in looked_at if other != rank], axis=0)
+        for rank in range(count)
+    ]
+    lengths = [np.median(trace.ends_s - trace.starts_s) for trace in traces if len(trace.starts_s)]
+    return Lateness(
+        ranks=tuple(clock.rank for clock in clocks),
+        operation=traces[0].collectives.operation[order],
+        bytes=traces[0].collectives.bytes[order],
+        late_s=starts - starts.min(axis=1, keepdims=True),
+        transfer_s=transfer,
+        wait_s=waits.max(axis=1),
+        waiting_s=tuple(waited(rank, last, rank) for rank in range(count)),
+        held_up_s=np.stack(held_up, axis=1),
+        step_s=float(np.mean(lengths)) if lengths else 0.0,
+        own_s=tuple(_own(trace) for trace in traces),
+        at=order,
+        mean_wait_s=waits.mean(axis=1),
+    )
 
 
 def _own(trace: Trace) -> float:

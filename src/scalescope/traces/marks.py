@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from scalescope.errors import UsageError
 from scalescope.intervals import Intervals, Times, between, joined, union, without
+from scalescope.traces.event_stream import UNREADABLE
 from scalescope.traces.trace import Activities, Parts, Trace, exposed_of, parts_of
 
 _LONGEST_LINE = 1 << 20
@@ -64,12 +65,22 @@ class RankMarks:
     backward: Intervals
     synchronize: Intervals  # Waiting for Horovod's handles, in the optimizer's step or elsewhere
     optimizer: Intervals
-    lost_lines: int = 0  # Torn by a kill or a full disk
 
 
 def read_marks(path: Path) -> RankMarks:
     """One rank's file, as far as it goes."""
-    hello, steps, lost = _lines(path)
+    decode = msgspec.json.Decoder(_Line).decode
+    hello, steps = None, list[_Line]()  # In ascending order
+    with open(path, "rb") as file:
+        while data := file.readline(_LONGEST_LINE):
+            try:
+                line = decode(data)
+            except UNREADABLE:  # torn by a kill or a full disk
+                continue
+            if line.kind == "hello":
+                hello = line
+            elif line.kind == "step" and line.t >= line.s and (not steps or line.s >= steps[-1].t):
+                steps.append(line)
     if hello is None:
         raise UsageError(f"{path} holds no marks of a rank: name a folder that `scalescope measure --trace` made")
     offset_s = (hello.wall_ns - hello.t) * 1e-9
@@ -93,28 +104,7 @@ def read_marks(path: Path) -> RankMarks:
         ends_s=on_epoch([step.t for step in steps]),
         traced=np.array([bool(step.traced) for step in steps], dtype=np.bool_),
         **{part: spans(part) for part in _PARTS},
-        lost_lines=lost,
     )
-
-
-def _lines(path: Path) -> tuple[_Line | None, list[_Line], int]:
-    """The first line, the steps in ascending order, and how many lines are no use."""
-    decode = msgspec.json.Decoder(_Line).decode
-    hello, steps, lost = None, list[_Line](), 0
-    with open(path, "rb") as file:
-        while data := file.readline(_LONGEST_LINE):
-            try:
-                line = decode(data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                lost += 1
-                continue
-            if line.kind == "hello":
-                hello = line
-            elif line.kind == "step" and line.t >= line.s and (not steps or line.s >= steps[-1].t):
-                steps.append(line)
-            else:
-                lost += 1
-    return hello, steps, lost
 
 
 def separate(trace: Trace, marks: Sequence[RankMarks]) -> list[Trace]:
@@ -162,7 +152,10 @@ def _separated(trace: Trace, marks: RankMarks, offset_s: float, last: Mapping[in
     if len(trace.exchange.starts):
         kept &= (starts < trace.exchange.ends[-1]) & (ends > trace.exchange.starts[0])
     waiting, fetching = here(marks.synchronize), here(marks.input)
-    exchange = joined(without(trace.exchange, here(_before_backward(marks))), waiting)
+    # Before its first backward a rank takes part in nothing, apart from what a model exchanges in its forward.
+    backward = np.append(marks.backward.starts, np.inf)[np.searchsorted(marks.backward.starts, marks.starts_s)]
+    before = without(union(marks.starts_s, np.minimum(backward, marks.ends_s)), marks.forward)
+    exchange = joined(without(trace.exchange, here(before)), waiting)
     on_host = marks.device == "cpu"
     activities = Activities(
         compute=without(here(joined(marks.forward, marks.backward)), joined(waiting, fetching)) if on_host else None,
@@ -191,14 +184,6 @@ def _separated(trace: Trace, marks: RankMarks, offset_s: float, last: Mapping[in
         exposed=alone,
         notes=(*trace.notes, moved) if offset_s else trace.notes,
     )
-
-
-def _before_backward(marks: RankMarks) -> Intervals:
-    """From each step's start to its first backward, without forward, in which a model may exchange something, too."""
-    starts = marks.backward.starts
-    at = np.searchsorted(starts, marks.starts_s)
-    begins = np.append(starts, np.inf)[at]
-    return without(union(marks.starts_s, np.minimum(begins, marks.ends_s)), marks.forward)
 
 
 def _clock_offset(marks: RankMarks, first: RankMarks) -> float:

@@ -3,18 +3,18 @@
 A new format is a file with `recognises` and `read`, and an entry here; tests/traces/test_readers.py is its contract.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from scalescope.errors import UsageError
 from scalescope.text import plain
-from scalescope.traces.event_stream import BEFORE, beginning_of
+from scalescope.traces.event_stream import BEFORE, TraceBytes, beginning_of
 from scalescope.traces.horovod import reading as horovod
 from scalescope.traces.kineto import reading as kineto
 from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Trace
-from scalescope.traces.trace_bytes import TraceBytes
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,12 @@ READERS = (
 
 def reader_of(path: Path) -> Reader | None:
     """The reader of a file; None when it is no trace or cannot be read."""
-    try:
-        beginning = beginning_of(path)
-    except UsageError:
-        return None
+    with contextlib.suppress(UsageError):
+        return _reader(beginning_of(path))
+    return None
+
+
+def _reader(beginning: bytes) -> Reader | None:
     return next((reader for reader in READERS if reader.recognises(beginning)), None)
 
 
@@ -82,7 +84,7 @@ def read_trace(path: Path, marks: RankMarks | None = None, *, may_be_empty: bool
         UsageError: When the file cannot be opened, is no trace, or holds no events of a training.
     """
     beginning = beginning_of(path)
-    reader = next((reader for reader in READERS if reader.recognises(beginning)), None)
+    reader = _reader(beginning)
     if reader is None:
         understood = " or ".join(each.made_by for each in READERS)
         raise UsageError(f"'{plain(path.name)}' is {'not a trace' if beginning else 'empty'}: name {understood}")

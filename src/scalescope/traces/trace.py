@@ -46,6 +46,17 @@ class Parts:
         """All parts longer by a factor."""
         return self._each(lambda column: column * factor)
 
+    def mean(self) -> "Parts":
+        """The mean step."""
+        return self._each(lambda column: column.mean(keepdims=True))
+
+    @classmethod
+    def joined(cls, several: Sequence["Parts"]) -> "Parts":
+        """Steps of all; a part that any of them cannot tell is absent."""
+        columns = [[getattr(each, field.name) for each in several] for field in fields(cls)]
+        whole: list[Any] = [None if any(c is None for c in column) else np.concatenate(column) for column in columns]
+        return cls(*whole)
+
     def _each(self, change: Callable[[Times], Times]) -> "Parts":
         columns = (getattr(self, each.name) for each in fields(self))
         changed: list[Any] = [None if column is None else change(column) for column in columns]
@@ -107,14 +118,9 @@ def breakdowns(parts: Parts) -> list[Breakdown]:
 
 def mean_parts(parts: Sequence[Parts]) -> Breakdown | None:
     """The mean step of all; a part that any of them cannot tell is absent, and without steps there is none."""
-    if not sum(len(each.step) for each in parts):
+    if not any(len(each.step) for each in parts):
         return None
-    columns: list[list[Any]] = [[getattr(each, field.name) for each in parts] for field in fields(Parts)]
-    means: list[Any] = [
-        None if any(each is None for each in column) else np.concatenate(column).mean(keepdims=True)
-        for column in columns
-    ]
-    return breakdowns(Parts(*means))[0]
+    return breakdowns(Parts.joined(parts).mean())[0]
 
 
 # Where steps came from: the profiler's step marks, Optimizer.step, recurring gradient tensors, or there are none.

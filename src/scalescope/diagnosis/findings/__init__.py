@@ -53,17 +53,15 @@ def find(case: Case) -> tuple[Finding, ...]:
     found, first = list[Finding](), set[str]()
     for look in FINDINGS:
         if (finding := look(case)) is not None:
-            unknown = case.explanation.too_heavy and look in _BY_SHARES
-            found.append(_without_gain(finding, case) if unknown else finding)
+            if case.explanation.too_heavy and look in _BY_SHARES:
+                # As a share of traced steps its gain is not known where the tracer made them much longer.
+                longer = f"traced steps took {format_share(case.explanation.overhead or 0.0)} longer"
+                told = {**finding.evidence, "gain unknown": longer}
+                finding = msgspec.structs.replace(finding, gain=None, gain_from="", evidence=told)
+            found.append(finding)
             first |= {finding.id} if look in _OF_SHARDING else set()
     claiming = sorted(_by_gain(found), key=lambda finding: finding.id not in first)
     return tuple(_by_gain(_claimed_once(claiming, case, first)))
-
-
-def _without_gain(finding: Finding, case: Case) -> Finding:
-    """Drop a finding's gain: as a share of traced steps it is not known where the tracer made them much longer."""
-    why = {"gain unknown": f"traced steps took {format_share(case.explanation.overhead or 0.0)} longer"}
-    return msgspec.structs.replace(finding, gain=None, gain_from="", evidence={**finding.evidence, **why})
 
 
 def _by_gain(findings: Sequence[Finding]) -> list[Finding]:

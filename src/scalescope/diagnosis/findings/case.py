@@ -11,6 +11,7 @@ from scalescope.diagnosis.sharded_replay import ShardedReplay, sharded_replay_of
 from scalescope.diagnosis.traces import JobTraces
 from scalescope.intervals import between, common, union
 from scalescope.records.explanation import Explanation, Finding
+from scalescope.records.timeline import Breakdown
 from scalescope.steady import step_times_by_number
 
 NOTEWORTHY = 0.03  # A gain below this is no finding
@@ -53,12 +54,7 @@ class Case:
 
     @cached_property
     def sharded(self) -> ShardedReplay | None:
-        """The step of FSDP2 on a GPU, where the simulator's rules explain it.
-
-        Over gloo collectives block: what they cost is what goes without them, and waiting for other ranks is not.
-        """
-        if self.explanation.device != "cuda":
-            return None
+        """The step of FSDP2 on a GPU, where the simulator's rules explain it."""
         found = sharded_replay_of(self.job, self.explanation)
         return found if found is not None and found.is_as_seen else None
 
@@ -135,9 +131,12 @@ class Case:
     @property
     def shares_cores(self) -> bool:
         """True if the cores that compute also move messages: hidden under compute, these slow it by what they save."""
-        record = self.job.record
-        hosts = len({rank.host for rank in record.ranks}) if record else 1
-        return self.explanation.device == "cpu" and hosts < 2
+        return self.explanation.device == "cpu" and self.job.hosts < 2
+
+
+def sent_s(parts: Breakdown) -> float:
+    """Exposed seconds in which messages travel; with waits for late ranks where these are not told apart."""
+    return (parts.exposed_s if parts.transfer_s is None else parts.transfer_s) or 0.0
 
 
 Look = Callable[[Case], Finding | None]

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
+from scalescope.diagnosis.findings.case import NOTEWORTHY, Case, sent_s
 from scalescope.diagnosis.replay import best_bucket, gain
 from scalescope.engines import engine_named
 from scalescope.engines.base import MIB
 from scalescope.records.explanation import Finding
-from scalescope.records.timeline import Breakdown
 from scalescope.text import plural
 from scalescope.units import format_bytes, format_seconds, format_share
 
@@ -53,8 +52,7 @@ def _unfused(case: Case) -> Finding | None:
     if account is None or accounting is None or account.tensors_per_response > 2:
         return None
     per_message = case.factor * sum(account.collectives_s.values()) / max(account.responses, 1.0)
-    sent_s = accounting.exposed_s if accounting.transfer_s is None else accounting.transfer_s
-    saved = min(per_message * (account.responses - 2) * _AVOIDABLE, sent_s or 0.0)
+    saved = min(per_message * (account.responses - 2) * _AVOIDABLE, sent_s(accounting))
     if case.saving(saved) < NOTEWORTHY:
         return None
     return Finding(
@@ -94,9 +92,6 @@ def exposed_communication(case: Case) -> Finding | None:
     ranks = {each.rank: each.parts for each in case.explanation.per_rank if each.parts.exposed_s is not None}
     if not ranks or not case.step_s:
         return None
-
-    def sent_s(parts: Breakdown) -> float:
-        return (parts.exposed_s if parts.transfer_s is None else parts.transfer_s) or 0.0
 
     # The rank that comes last to every message waits for nobody: what it shows is the messages themselves.
     rank = min(ranks, key=lambda rank: sent_s(ranks[rank]))

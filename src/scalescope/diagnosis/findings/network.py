@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
+from scalescope.diagnosis.findings.case import NOTEWORTHY, Case, sent_s
 from scalescope.diagnosis.replay import USUAL_BYTES_PER_S, gain
 from scalescope.engines import engine_named
 from scalescope.records.explanation import Finding, Network
@@ -44,7 +44,11 @@ def _sockets(case: Case, network: Network) -> Finding | None:
         "sockets on": ", ".join(network.interfaces),
         "elsewhere": "allreduce of 1 GB: 370 ms over sockets, about 50 ms over RoCE (AReaL issue 639)",
     }
-    won, source = _gain(case, _nccl_speed(case, network))
+    # Times by which InfiniBand is faster than sockets were in this trace; as seen elsewhere where that is not told.
+    port = max((each.bits_per_s for each in network.devices), default=0.0)
+    bus = max((each.bus_bytes_per_s for each in case.explanation.transfers), default=0.0)
+    speed = max(_OF_LINE_RATE * port / (8 * bus), 1.0) if port and bus else _SOCKETS_COST
+    won, source = _gain(case, speed)
     return Finding(
         id="slow_network",
         sentence=f"NCCL talks over sockets although {f'{kinds} is there' if devices or over_ib else _ASKED}.",
@@ -74,13 +78,6 @@ def _nccl_change(network: Network, wanted: bool) -> str:
     return "NCCL_NET=IB, so that NCCL says why it cannot; in a container: --device /dev/infiniband --ulimit memlock=-1."
 
 
-def _nccl_speed(case: Case, network: Network) -> float:
-    """Times by which InfiniBand is faster than sockets were in this trace; as seen elsewhere where that is not told."""
-    port = max((each.bits_per_s for each in network.devices), default=0.0)
-    seen = max((each.bus_bytes_per_s for each in case.explanation.transfers), default=0.0)
-    return max(_OF_LINE_RATE * port / (8 * seen), 1.0) if port and seen else _SOCKETS_COST
-
-
 def _slower_link(case: Case, network: Network) -> Finding | None:
     """Messages go over one IP network, and another one that all hosts have is faster."""
     known = {link.interface: link for link in network.links if link.bits_per_s}
@@ -88,7 +85,7 @@ def _slower_link(case: Case, network: Network) -> Finding | None:
     if used is None:
         return None
     best = max(known.values(), key=lambda link: link.bits_per_s)
-    if any(bool(best.measured_bits_per_s) != bool(link.measured_bits_per_s) for link in (used,)):
+    if bool(best.measured_bits_per_s) != bool(used.measured_bits_per_s):
         return None  # a promise and a measurement cannot be compared
     times = best.bits_per_s / used.bits_per_s
     if times < _CLEARLY:
@@ -125,5 +122,4 @@ def _gain(case: Case, speed: float) -> tuple[float | None, Literal["replay", "ac
     accounting = case.explanation.accounting
     if accounting is None or not case.step_s:
         return None, ""
-    sent_s = accounting.exposed_s if accounting.transfer_s is None else accounting.transfer_s
-    return case.saving((sent_s or 0.0) * (1 - 1 / speed)), "accounting"
+    return case.saving(sent_s(accounting) * (1 - 1 / speed)), "accounting"

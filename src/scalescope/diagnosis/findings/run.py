@@ -1,9 +1,10 @@
 """What a look over the whole run shows: its beginning, slow steps that come back, devices and cores."""
 
+import math
 from statistics import median
 
 from scalescope.diagnosis.findings.case import Case
-from scalescope.records.explanation import Change, Finding
+from scalescope.records.explanation import Finding
 from scalescope.text import plural
 from scalescope.units import format_seconds, format_share
 
@@ -101,7 +102,12 @@ def slow_periods(case: Case) -> Finding | None:
 
 def changes(case: Case) -> Finding | None:
     """From some step on, steps are slower."""
-    slower = [each for each in case.explanation.changes if each.after_s > each.before_s and not _tracer_did(case, each)]
+    slower = [each for each in case.explanation.changes if each.after_s > each.before_s]
+    # A profiler makes a program ask for memory anew, and a virtual machine may have to get that from its host first: it
+    # is the tracer where steps after the traced ones take what steps took before the change.
+    if record := case.job.record:
+        after_s = record.untraced_after_s or math.inf
+        slower = [each for each in slower if after_s**2 >= each.before_s * each.after_s]
     if not slower:
         return None
     worst = max(slower, key=lambda change: change.after_s / change.before_s)
@@ -117,15 +123,6 @@ def changes(case: Case) -> Finding | None:
     )
 
 
-def _tracer_did(case: Case, change: Change) -> bool:
-    """True when steps after the traced ones take what steps took before the change.
-
-    A profiler makes a program ask for memory anew, and a virtual machine may have to get that from its host first.
-    """
-    after_s = case.job.record and case.job.record.untraced_after_s
-    return bool(after_s and after_s**2 < change.before_s * change.after_s)
-
-
 def oversubscribed_cores(case: Case) -> Finding | None:
     """More busy threads than cores on a host."""
     record = case.job.record
@@ -134,7 +131,7 @@ def oversubscribed_cores(case: Case) -> Finding | None:
     each = record.point.threads_per_rank
     if each is None:
         return None
-    hosts = max(len({rank.host for rank in record.ranks}), 1)
+    hosts = case.job.hosts
     threads = each * record.np / hosts
     if threads <= record.cores:
         return None
@@ -159,6 +156,11 @@ def idle_device(case: Case) -> Finding | None:
     share = accounting.other_s / accounting.step_s if accounting.step_s else 0.0
     if share < _IDLE_SHARE:
         return None
+    launches = "torch.compile(model) or CUDA graphs, so that fewer kernels are launched"
+    if case.explanation.compiled:
+        launches = (
+            "fewer graph breaks (TORCH_LOGS=graph_breaks), or CUDA graphs (torch.compile's mode='reduce-overhead')"
+        )
     return Finding(
         id="idle_device",
         sentence=f"The GPU has nothing to do for {format_share(share)} of a step "
@@ -168,15 +170,8 @@ def idle_device(case: Case) -> Finding | None:
             "neither compute nor communication": format_seconds(accounting.other_s),
             "seen in": case.shown,
         },
-        change=f"A larger batch per process; {_fewer_launches(case)}; "
-        "no .item(), .cpu() or print of tensors in the step.",
+        change=f"A larger batch per process; {launches}; no .item(), .cpu() or print of tensors in the step.",
         gain=case.saving(accounting.other_s / 2),
         gain_from="guess",
         parts=("other",),
     )
-
-
-def _fewer_launches(case: Case) -> str:
-    if case.explanation.compiled:
-        return "fewer graph breaks (TORCH_LOGS=graph_breaks), or CUDA graphs (torch.compile's mode='reduce-overhead')"
-    return "torch.compile(model) or CUDA graphs, so that fewer kernels are launched"

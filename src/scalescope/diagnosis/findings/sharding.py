@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
-from scalescope.diagnosis.replay import USUAL_BYTES_PER_S, Replay
+from scalescope.diagnosis.replay import USUAL_BYTES_PER_S, MessageCosts
 from scalescope.engines.base import MIB
 from scalescope.intervals import before, between, common, union
 from scalescope.records.explanation import Finding
+from scalescope.simulator.sharded import ShardedStep
 from scalescope.text import plural
 from scalescope.traces.trace import Issued, Trace
 from scalescope.units import format_bytes, format_seconds
@@ -52,6 +53,15 @@ def _cost(case: Case, which: _Which) -> _Cost:
     return _Cost(number, size, case.factor * max(exposed_s - waited_s, 0.0))
 
 
+def _saved(
+    case: Case, change: Callable[[ShardedStep], ShardedStep], seen_s: float
+) -> tuple[float, Literal["replay", "accounting"]]:
+    """Seconds that a step takes less once it is changed so, by its replay or else as seen; and which of both."""
+    if case.sharded is None:
+        return seen_s, "accounting"
+    return case.sharded.saved_s(change(case.sharded.step)), "replay"
+
+
 def _gathers(trace: Trace, issued: Issued) -> NDArray[np.bool_]:
     return np.asarray((trace.collectives.operation == "allgather") & (issued.phase != ""), dtype=bool)
 
@@ -76,7 +86,7 @@ def synchronized_micro_batches(case: Case) -> Finding | None:
         _cost(case, _reduces),
         _cost(case, lambda trace, issued: issued.followed & _reduces(trace, issued)),
     )
-    saved = needless.seconds if case.sharded is None else case.sharded.saved_s(case.sharded.step.synced_once())
+    saved, source = _saved(case, ShardedStep.synced_once, needless.seconds)
     if needless.number < 1 or case.saving(saved) < NOTEWORTHY:
         return None
     passes = round(total.number / max(total.number - needless.number, 1.0))
@@ -95,7 +105,7 @@ def synchronized_micro_batches(case: Case) -> Finding | None:
         change="model.set_requires_gradient_sync(micro == last) before each micro-batch, with "
         "model.set_is_last_backward(micro == last)",
         gain=case.saving(saved),
-        gain_from="accounting" if case.sharded is None else "replay",
+        gain_from=source,
         parts=(case.part("transfer"),),
     )
 
@@ -104,7 +114,7 @@ def second_gathers(case: Case) -> Finding | None:
     """Parameters are freed after forward and gathered again for backward, where memory would hold them."""
     trace = case.job.traces[0]
     cost = _cost(case, lambda seen, issued: _gathers(seen, issued) & (issued.phase == "backward"))
-    saved = cost.seconds if case.sharded is None else case.sharded.saved_s(case.sharded.step.without_reshard())
+    saved, source = _saved(case, ShardedStep.without_reshard, cost.seconds)
     if trace.issued is None or not cost.number or case.saving(saved) < NOTEWORTHY:
         return None
     again = _gathers(trace, trace.issued) & (trace.issued.phase == "backward")
@@ -126,7 +136,7 @@ def second_gathers(case: Case) -> Finding | None:
         change="fully_shard(block, reshard_after_forward=False), where each rank has room for "
         f"{format_bytes(kept_bytes) if kept_bytes else 'all parameters'} more",
         gain=case.saving(saved),
-        gain_from="accounting" if case.sharded is None else "replay",
+        gain_from=source,
         parts=(case.part("transfer"),),
     )
 
@@ -154,8 +164,7 @@ def unprefetched_gathers(case: Case) -> Finding | None:
         number += float((waits & (exposed > 0)).sum()) / len(starts)
     # Where the GPU idles it is the host that is late, and a gather that starts earlier makes no host faster
     saved -= case.explanation.accounting.other_s if case.explanation.accounting else 0.0
-    if case.sharded is not None:
-        saved = case.sharded.saved_s(case.sharded.step.with_prefetch())
+    saved, source = _saved(case, ShardedStep.with_prefetch, saved)
     if case.saving(saved) < NOTEWORTHY:
         return None
     return Finding(
@@ -165,7 +174,7 @@ def unprefetched_gathers(case: Case) -> Finding | None:
         evidence={"gathers that wait, per step": f"{number:.3g}", "seen in": case.shown},
         change="block.set_modules_to_forward_prefetch([next_block]) for every block but the last",
         gain=case.saving(saved),
-        gain_from="accounting" if case.sharded is None else "replay",
+        gain_from=source,
         parts=(case.part("transfer"),),
     )
 
@@ -183,12 +192,14 @@ def small_groups(case: Case) -> Finding | None:
         if len(sizes) < _MANY or float(np.median(sizes)) > _SMALL_BYTES or not seen:
             continue
         known, seconds = np.array(seen, dtype=float).T
-        usual = USUAL_BYTES_PER_S.get(case.explanation.backend, 1e9)
-        empty = np.zeros(0)
-        replay = Replay(case.traced_s, empty, empty, known, np.maximum.accumulate(seconds), usual)
+        costs = MessageCosts(
+            sizes=known,
+            seconds=np.maximum.accumulate(seconds),
+            usual_bytes_per_s=USUAL_BYTES_PER_S.get(case.explanation.backend, 1e9),
+        )
         groups, typical = len(sizes), float(np.median(sizes))
         fewer = max(_FEWEST_GROUPS, math.ceil(sum(sizes) / _JOINED_BYTES))
-        now, then = replay.cost(np.array(sizes)).sum(), fewer * replay.cost(np.array([sum(sizes) / fewer])).sum()
+        now, then = costs.cost(np.array(sizes)).sum(), fewer * costs.cost(np.array([sum(sizes) / fewer])).sum()
         all_ = [each for each in case.explanation.exchanges if each.operation == operation and each.phase]
         passes = sum(each.count for each in all_) / groups
         saved += min(case.factor * passes * float(now - then), sum(each.transfer_s for each in all_))

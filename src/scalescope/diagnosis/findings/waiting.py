@@ -3,8 +3,8 @@
 from statistics import median
 
 from scalescope.diagnosis.findings.case import NOTEWORTHY, Case
-from scalescope.records.explanation import Finding, HorovodAccount
-from scalescope.traces.horovod.steps import CYCLES_S
+from scalescope.records.explanation import Finding
+from scalescope.traces.horovod.accounting import CYCLES_S
 from scalescope.units import format_bytes, format_seconds, format_share
 
 _INPUT_SHARE = 0.05
@@ -29,7 +29,11 @@ def straggler(case: Case) -> Finding | None:
     lost = _late_by_s(case, rank)
     cause = _cause(case, rank)
     steps = next((account.steps for account in explanation.per_rank if account.rank == rank), len(explanation.skew_s))
-    computing = _compute_apart(case, rank)
+    known = {each.rank: each.parts.compute_s for each in explanation.per_rank if each.parts.compute_s is not None}
+    others = [compute_s for each, compute_s in known.items() if each != rank]
+    computing = "unknown"
+    if rank in known and others:
+        computing = f"{format_seconds(known[rank])} against {format_seconds(median(others))}"
     return Finding(
         id="straggler",
         sentence=f"Rank {rank} comes {format_seconds(lost)} late to every step{_BECAUSE.get(cause, '')}, and the other "
@@ -52,10 +56,17 @@ def straggler(case: Case) -> Finding | None:
 
 
 def _late_by_s(case: Case, rank: int) -> float:
-    """Seconds a step that are saved once this rank is no longer late."""
-    late = case.late_s
+    """Seconds a step that are saved once this rank is no longer late.
+
+    By as much as it is busy for longer than the others: that, and not all of their wait, ends with its lateness.
+    """
+    late, busier_s = case.late_s, case.step_s
     others = median([value for each, value in late.items() if each != rank] or [0.0])
-    return min(late[rank] - others, _busier_s(case, rank))
+    parts = {each.rank: each.parts for each in case.explanation.per_rank}
+    busy = {each: of.step_s - of.exposed_s for each, of in parts.items() if of.exposed_s is not None}
+    if rank in busy and len(busy) > 1:
+        busier_s = max(busy[rank] - median(value for each, value in busy.items() if each != rank), 0.0)
+    return min(late[rank] - others, busier_s)
 
 
 def _cause(case: Case, rank: int) -> str:
@@ -74,17 +85,6 @@ def _cause(case: Case, rank: int) -> str:
     return most if more[most] > _CAUSE_SHARE * _late_by_s(case, rank) else ""
 
 
-def _busier_s(case: Case, rank: int) -> float:
-    """By how much longer this rank is busy than the others: that, and not all of their wait, ends with its lateness."""
-    own = {
-        account.rank: account.parts.step_s - account.parts.exposed_s
-        for account in case.explanation.per_rank
-        if account.parts.exposed_s is not None
-    }
-    others = [value for each, value in own.items() if each != rank]
-    return max(own[rank] - median(others), 0.0) if rank in own and others else case.step_s
-
-
 def uneven_ranks(case: Case) -> Finding | None:
     """Now one rank is late and now another: everybody waits for whoever is last."""
     lost = case.waited_s
@@ -93,11 +93,13 @@ def uneven_ranks(case: Case) -> Finding | None:
     nobody_named = case.explanation.horovod is not None and not case.explanation.skew_s  # see negotiation()
     if nobody_named or lost < _UNEVEN_SHARE * case.step_s:
         return None
+    told = [each for each in case.explanation.transfers if each.wait_s is not None]
+    waits = ", ".join(f"{format_bytes(each.bytes)}: {format_seconds(each.wait_s or 0.0)}" for each in told[:4])
     return Finding(
         id="uneven_ranks",
         sentence=f"Ranks wait {format_seconds(lost)} a step for each other, now for one and now for another.",
         evidence={
-            **_waits_by_size(case),
+            **({"wait for the last rank, by size": waits} if waits else {}),
             "held up by, by rank": ", ".join(f"{rank}: {format_seconds(late)}" for rank, late in case.late_s.items()),
             "seen in": case.shown,
         },
@@ -107,21 +109,6 @@ def uneven_ranks(case: Case) -> Finding | None:
         gain_from="accounting",
         parts=(case.part("waiting"),),
     )
-
-
-def _waits_by_size(case: Case) -> dict[str, str]:
-    known = [transfer for transfer in case.explanation.transfers if transfer.wait_s is not None]
-    waits = [f"{format_bytes(each.bytes)}: {format_seconds(each.wait_s or 0.0)}" for each in known[:4]]
-    return {"wait for the last rank, by size": ", ".join(waits)} if waits else {}
-
-
-def _compute_apart(case: Case, rank: int) -> str:
-    known = {account.rank: account.parts.compute_s for account in case.explanation.per_rank}
-    own = known.get(rank)
-    others = [value for each, value in known.items() if each != rank and value is not None]
-    if own is None or not others:
-        return "unknown"
-    return f"{format_seconds(own)} against {format_seconds(median(others))}"
 
 
 def input_bound(case: Case) -> Finding | None:
@@ -160,8 +147,7 @@ def _loader(case: Case) -> str:
     record, on_cpu = case.job.record, case.explanation.device == "cpu"
     workers, busy = 4, ""
     if record is not None and record.cores and on_cpu:
-        hosts = max(len({rank.host for rank in record.ranks}), 1)
-        free = record.cores * hosts // record.np - (record.point.threads_per_rank or 1)
+        free = record.cores * case.job.hosts // record.np - (record.point.threads_per_rank or 1)
         workers = min(max(free, 1), workers)
         busy = "" if free > 0 else " (they take cores from the ranks, which use all of them)"
     pinned = "" if on_cpu else ", pin_memory=True"
@@ -171,22 +157,17 @@ def _loader(case: Case) -> str:
     )
 
 
-def _cycle_s(case: Case, account: HorovodAccount) -> float | None:
-    """Between two looks for gradients; while it sends, the thread cannot look, whatever the setting."""
-    if not account.cycles or not case.step_s:
-        return None
-    return max(case.step_s - (case.sending_s or 0.0), 0.0) / case.factor / account.cycles
-
-
 def long_cycle(case: Case) -> Finding | None:
     """Gradients that are ready wait for Horovod's next cycle."""
     account, accounting = case.explanation.horovod, case.explanation.accounting
     if account is None or accounting is None or accounting.exposed_s is None:
         return None
-    cycle = _cycle_s(case, account)
-    if cycle is None or cycle < _LONG_CYCLE_S:
+    if not account.cycles or not case.step_s:
         return None
-    moving = case.sending_s or 0.0
+    moving = case.sending_s or 0.0  # while it sends, the thread cannot look for gradients, whatever the setting
+    cycle = max(case.step_s - moving, 0.0) / case.factor / account.cycles
+    if cycle < _LONG_CYCLE_S:
+        return None
     saved = min(accounting.exposed_s - moving - (case.waited_s or 0.0), cycle * case.factor) - CYCLES_S
     if saved <= 0 or case.saving(saved) < NOTEWORTHY:
         return None
@@ -194,7 +175,7 @@ def long_cycle(case: Case) -> Finding | None:
         id="long_cycle",
         sentence=f"Horovod's thread looks for gradients only every {format_seconds(cycle)}: what is ready waits.",
         evidence={
-            "cycles per step": f"{account.cycles or 0:.1f}",
+            "cycles per step": f"{account.cycles:.1f}",
             "of them without work": "unknown" if account.idle_cycles is None else f"{account.idle_cycles:.1f}",
             "exposed communication": format_seconds(accounting.exposed_s),
             "collectives and copies": format_seconds(moving),
@@ -220,8 +201,7 @@ def negotiation(case: Case) -> Finding | None:
     if not account.cached or explanation.straggler is not None or explanation.skew_s or long_cycle(case) is not None:
         return None
     moving = case.sending_s or 0.0
-    exposed = accounting.exposed_s - moving
-    exposed -= CYCLES_S
+    exposed = accounting.exposed_s - moving - CYCLES_S
     if case.waited_s is not None:
         exposed = min(exposed, case.waited_s)  # few slow steps raise the mean
     if exposed < _NEGOTIATION_SHARE * case.step_s:

@@ -1,36 +1,258 @@
 """Adds up a Horovod timeline block by block: steps, exposed communication and what the background thread did."""
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from scalescope.intervals import Intervals, Times, between, common, joined, union, without
+from scalescope.intervals import Intervals, Times, between, common, holding, joined, union, without
+from scalescope.records.explanation import HorovodAccount, TensorAccount
 from scalescope.records.timeline import exposed
 from scalescope.traces.horovod.columns import (
     COLLECTIVE,
+    COPY_IN,
+    COPY_OUT,
+    DATA_WAIT,
     GROUPS,
     MARK,
     NEGOTIATION,
     OPERATION,
     OPERATIONS,
+    QUEUE,
     SUBMISSIONS,
+    UNKNOWN,
     Columns,
+    Numbers,
     Vocabulary,
     device_of,
     groups,
+    operation_of,
     ranks,
 )
 from scalescope.traces.horovod.pairs import NO_ROWS, NO_TICKS, Pairing, Rows, Ticks, together
-from scalescope.traces.horovod.responses import Message, Responses, TensorSums, kept, responses, within
-from scalescope.traces.horovod.steps import NO_STEPS, Block, Gradients, Steps, count, find, learn
+from scalescope.traces.horovod.responses import Message, Responses, kept, responses
+from scalescope.traces.horovod.steps import NO_STEPS, Gradients, Steps, find, learn
 from scalescope.traces.trace import HeldUp
 
 BLOCK = 50_000  # Activities that are added up together
 LARGEST_BLOCK = 1_000_000  # Activities after which a block is added up even though it holds no whole step
 MOST_MESSAGES = 1_000_000
 _ALL_TIME = np.array([-np.inf]), np.array([np.inf])
+
+
+SAMPLED = 400_000  # Activities of which single times are kept, for medians
+SHOWN = 50  # Tensors that are reported
+_COSTS = [NEGOTIATION, QUEUE, DATA_WAIT, COPY_IN, COPY_OUT, COLLECTIVE]
+# A negotiation takes up to two cycles although nobody is late: one to ask and one to answer.
+_CYCLES = 2
+CYCLES_S = _CYCLES * 1e-3  # Of the default length
+
+
+@dataclass(frozen=True)
+class Block:
+    """Activity of Horovod's thread in some steps, one entry per step; times in microseconds."""
+
+    start: Times
+    groups: NDArray[np.float64]  # One column per group of activities
+    collectives: Mapping[int, Times]  # By name
+    counts: Mapping[str, Times]  # See count()
+
+    def since(self, start_s: float) -> "Block":
+        """The steps that begin then or later, in seconds."""
+        which = self.start / 1e6 >= start_s
+        return Block(
+            self.start[which],
+            self.groups[which],
+            {name: times[which] for name, times in self.collectives.items()},
+            {name: counts[which] for name, counts in self.counts.items()},
+        )
+
+
+def waiting(blocks: Sequence[Block], step_s: Times, negotiated_s: Times, ticked_s: Times) -> Times:
+    """Per step how long it waited for a late rank, in seconds.
+
+    Args:
+        blocks: Of all steps.
+        step_s: How long each step is.
+        negotiated_s: Negotiation after its last gradient while nothing was sent.
+        ticked_s: Of it, until the last rank was ready, as far as ranks are named; cached negotiations name none, and
+            of these all counts that is longer than cycles alone can make it.
+    """
+    names = ("negotiations", "ticked_negotiations", "cycles")
+    seen = {name: np.concatenate([np.zeros(0), *(block.counts[name] for block in blocks)]) for name in names}
+    sending_s = np.concatenate([np.zeros(0), *(block.groups[:, OPERATION] for block in blocks)]) / 1e6
+    marked = seen["cycles"] > 0
+    apart_s = np.maximum(step_s - sending_s, 0.0)[marked] / seen["cycles"][marked]
+    cycles_s = max(CYCLES_S, _CYCLES * float(np.median(apart_s))) if marked.any() else CYCLES_S
+    named = 2 * seen["ticked_negotiations"] >= seen["negotiations"]
+    return np.where(named, ticked_s, np.maximum(negotiated_s - cycles_s, 0.0))
+
+
+def count(
+    starts: Times,
+    ends: Times,
+    groups: Sequence[Intervals],
+    collectives: Mapping[int, Intervals],
+    negotiations: Numbers,
+    ticks: Ticks,
+    messages: Responses,
+    marks: Times,
+) -> Block:
+    """Adds up what lies in each step.
+
+    Args:
+        starts: Of the steps, ascending, in microseconds like all times.
+        ends: Of the steps.
+        groups: When activities of each group went on.
+        collectives: The same by name of the collective.
+        negotiations: When negotiations began.
+        ticks: Negotiations that name the rank that was ready last.
+        messages: What was sent.
+        marks: Begins of cycles; a cycle is idle when no message begins before the next one.
+    """
+
+    def per_step(moments: ArrayLike, weights: ArrayLike | None = None) -> Times:
+        at = holding(starts, ends, moments)
+        weights = np.ones(len(at)) if weights is None else np.asarray(weights, dtype=float)
+        return np.asarray(np.bincount(at[at >= 0], weights[at >= 0], minlength=len(starts)), dtype=float)
+
+    sized = messages.bytes >= 0
+    sent = np.diff(np.searchsorted(np.sort(messages.begin), np.append(marks, np.inf)))
+    return Block(
+        starts,
+        np.stack([between(moments, starts, ends) for moments in groups], axis=1),
+        {name: between(moments, starts, ends) for name, moments in collectives.items()},
+        {
+            "negotiations": per_step(negotiations),
+            "ticked_negotiations": per_step(ticks.begin),
+            "waiting": between(union(ticks.begin, ticks.ready), starts, ends),  # Until the last rank was ready
+            "ticked": between(union(ticks.begin, ticks.end), starts, ends),
+            "responses": per_step(messages.begin),
+            "tensors": per_step(messages.begin, messages.tensors),
+            "sized_responses": per_step(messages.begin, sized),
+            "bytes": per_step(messages.begin, np.where(sized, messages.bytes, 0)),
+            "cycles": per_step(marks),
+            "idle_cycles": per_step(marks, sent == 0),
+        },
+    )
+
+
+def account(
+    blocks: Sequence[Block],
+    steps: int,
+    vocabulary: Vocabulary,
+    last_rank: Mapping[int, int],
+    first_negotiation: float,
+    tensors: tuple[TensorAccount, ...],
+) -> HorovodAccount:
+    """Blocks together, per step and in seconds."""
+    seconds = sum((block.groups.sum(axis=0) for block in blocks), np.zeros(GROUPS)) / 1e6 / steps
+    total: dict[str, float] = defaultdict(float)
+    collectives: dict[str, float] = defaultdict(float)
+    for block in blocks:
+        for key, counts in block.counts.items():
+            total[key] += float(counts.sum())
+        for number, times in block.collectives.items():
+            collectives[vocabulary.names[number]] += float(times.sum()) / 1e6 / steps
+    cached = 2 * total["ticked_negotiations"] < total["negotiations"]
+    told = total["ticked_negotiations"] and not cached
+    return HorovodAccount(
+        negotiation_s=float(seconds[NEGOTIATION]),
+        waiting_s=total["waiting"] / 1e6 / steps if told else None,
+        protocol_s=(total["ticked"] - total["waiting"]) / 1e6 / steps if told else None,
+        queue_s=float(seconds[QUEUE]),
+        data_wait_s=float(seconds[DATA_WAIT]),
+        memcpy_in_s=float(seconds[COPY_IN]),
+        memcpy_out_s=float(seconds[COPY_OUT]),
+        collectives_s={name: each for name, each in collectives.items() if each},
+        responses=total["responses"] / steps,
+        tensors_per_response=total["tensors"] / max(1.0, total["responses"]),
+        bytes_per_response=total["bytes"] / total["sized_responses"] if total["sized_responses"] else None,
+        cycles=total["cycles"] / steps if total["cycles"] else None,
+        idle_cycles=total["idle_cycles"] / steps if total["cycles"] else None,
+        cached=cached,
+        last_rank=dict(sorted(last_rank.items())),
+        first_negotiation_s=first_negotiation / 1e6,
+        tensors=tensors,
+    )
+
+
+class _Sample(NamedTuple):
+    tensor: NDArray[np.int32]
+    group: NDArray[np.int8]
+    time: NDArray[np.float32]
+
+
+class TensorSums:
+    """Adds up blocks of activities; medians come from blocks taken at even distances."""
+
+    def __init__(self) -> None:
+        self.sizes = np.zeros(0, dtype=np.int64)  # The bytes of every tensor, -1 where unknown
+        self._times = np.zeros((0, GROUPS))
+        self._counts = np.zeros((0, GROUPS), dtype=np.int64)
+        self._name = np.zeros(0, dtype=np.int64)
+        self._sample: list[_Sample] = []
+        self._blocks, self._stride = 0, 1
+
+    def add(self, rows: Rows, groups: Numbers) -> None:
+        """Counts some rows; `groups` tells what each of them is."""
+        if not len(rows):
+            return
+        count = int(rows.tensor.max()) + 1
+        self.see_sizes(rows)
+        key = rows.tensor * GROUPS + groups
+        times = (rows.end - rows.begin).astype(np.float64)
+        self._times[:count] += np.bincount(key, times, minlength=count * GROUPS).reshape(count, GROUPS)
+        self._counts[:count] += np.bincount(key, minlength=count * GROUPS).reshape(count, GROUPS)
+        named = (groups == OPERATION) | (groups == NEGOTIATION)
+        self._name[rows.tensor[named]] = rows.name[named]
+        if self._blocks % self._stride == 0:
+            self._sample.append(_Sample(rows.tensor.astype(np.int32), groups.astype(np.int8), times.astype(np.float32)))
+            if sum(len(each.tensor) for each in self._sample) > SAMPLED and len(self._sample) > 1:
+                self._sample, self._stride = self._sample[::2], 2 * self._stride
+        self._blocks += 1
+
+    def see_sizes(self, rows: Rows) -> None:
+        """Remembers how large tensors are."""
+        more = int(rows.tensor.max()) + 1 - len(self.sizes) if len(rows) else 0
+        if more > 0:
+            self.sizes = np.append(self.sizes, np.full(more, UNKNOWN))
+            self._name = np.append(self._name, np.full(more, UNKNOWN))
+            self._times = np.concatenate([self._times, np.zeros((more, GROUPS))])
+            self._counts = np.concatenate([self._counts, np.zeros((more, GROUPS), dtype=np.int64)])
+        known = rows.size >= 0
+        self.sizes[rows.tensor[known]] = rows.size[known]
+
+    def accounts(self, vocabulary: Vocabulary) -> tuple[TensorAccount, ...]:
+        """The most expensive tensors, in descending order."""
+        total = self._times[:, _COSTS].sum(axis=1)
+        costliest = np.argsort(-total, kind="stable")[:SHOWN]
+        costliest = costliest[self._counts[costliest].sum(axis=1) > 0]
+        accounts = []
+        for tensor in costliest.tolist():
+            mine = [(each, np.flatnonzero(each.tensor == tensor)) for each in self._sample]
+            kinds = np.concatenate([each.group[at] for each, at in mine])
+            times = [np.concatenate([each.time[at] for each, at in mine])[kinds == group] for group in range(GROUPS)]
+            # Of each group of activities, in seconds; 0 where there is none.
+            medians = [float(np.median(some)) / 1e6 if len(some) else 0.0 for some in times]
+            name = self._name[tensor]
+            accounts.append(
+                TensorAccount(
+                    name=vocabulary.tensors.get(tensor, f"tensor {tensor}"),
+                    operation=operation_of(vocabulary.names[name]) if name >= 0 else "",
+                    bytes=int(self.sizes[tensor]) if self.sizes[tensor] >= 0 else None,
+                    count=int(max(self._counts[tensor, OPERATION], self._counts[tensor, NEGOTIATION])),
+                    negotiation_s=medians[NEGOTIATION],
+                    queue_s=medians[QUEUE],
+                    data_wait_s=medians[DATA_WAIT],
+                    memcpy_s=medians[COPY_IN] + medians[COPY_OUT],
+                    collective_s=medians[COLLECTIVE],
+                )
+            )
+        return tuple(accounts)
 
 
 @dataclass
@@ -104,7 +326,9 @@ class Accounting:
         counted, later = rows.only(now), rows.only(~now)
         self._count(counted, self._ticks_before(horizon), marks, steps)
         self._rows, self._waiting, self._wanted = [later], len(later), BLOCK + len(later)
-        self._rest = _after(together([self._rest, counted]) if len(self._rest) else counted, horizon)
+        rest = together([self._rest, counted]) if len(self._rest) else counted
+        late = rest.only(rest.end > horizon)  # what reaches beyond the horizon, cut off there
+        self._rest = replace(late, begin=np.maximum(late.begin, int(horizon))) if len(late) else NO_ROWS
         self._marks = [marks[marks >= horizon]]
 
     def _whole_steps(self, rows: Rows) -> Steps:
@@ -127,7 +351,10 @@ class Accounting:
         name_groups = groups(self.vocabulary)
         row_groups = name_groups[rows.name]
         self.tensors.add(rows, row_groups)
-        self._count_ticks(ticks)
+        last, counts = np.unique(ranks(self.vocabulary)[ticks.name], return_counts=True)
+        for rank, often in zip(last.tolist(), counts.tolist(), strict=True):
+            if rank >= 0:
+                self.last_rank[rank] += often
         messages = responses(rows, row_groups, device_of(self.vocabulary) == "cuda")
         self.found.messages.append(kept(messages, MOST_MESSAGES - self._messages))
         self._messages += len(messages)
@@ -136,11 +363,9 @@ class Accounting:
             rows = together([self._rest, rows])
             row_groups = name_groups[rows.name]
         sets = [_moments(rows, row_groups == group) for group in range(GROUPS)]
-        exchange = joined(sets[NEGOTIATION], sets[OPERATION])
-        self.found.exchange.append(exchange)
+        self.found.exchange.append(joined(sets[NEGOTIATION], sets[OPERATION]))
         self.found.negotiation.append(sets[NEGOTIATION])
-        self._keep_waits(steps, sets[NEGOTIATION], sets[OPERATION], ticks)
-        self._keep_steps(steps, exchange, sets[NEGOTIATION])
+        self._keep_steps(steps, sets[NEGOTIATION], sets[OPERATION], ticks)
         collectives = {
             name: _moments(rows, rows.name == name) for name in np.unique(rows.name[row_groups == COLLECTIVE]).tolist()
         }
@@ -152,33 +377,32 @@ class Accounting:
         if not self.bucket_bytes and len(steps.start):
             self.bucket_bytes = self._buckets(messages, steps)
 
-    def _keep_steps(self, steps: Steps, exchange: Intervals, negotiation: Intervals) -> None:
-        """Keeps what is known of every step. Until its last gradient is submitted a rank counts as computing."""
-        if not len(steps.start):
-            return
-        computing = union(steps.start, steps.last_submission)
-        self.found.start.append(steps.start)
-        self.found.end.append(steps.end)
-        self.found.exposed.append(between(exposed(exchange, computing), steps.start, steps.end))
-        self.found.possibly_hidden.append(between(common(exchange, computing), steps.start, steps.end))
-        if not self._steps:
-            self.first_negotiation = float(between(negotiation, steps.start[:1], steps.end[:1])[0])
-        self._latest = float(steps.end[-1])
-        self._steps += len(steps.start)
+    def _keep_steps(self, steps: Steps, negotiation: Intervals, sending: Intervals, ticks: Ticks) -> None:
+        """Keeps what is known of every step. Until its last gradient is submitted a rank counts as computing.
 
-    def _keep_waits(self, steps: Steps, negotiation: Intervals, sending: Intervals, ticks: Ticks) -> None:
-        """Per step how long ranks negotiated after its last gradient while nothing was sent, and for whom alone."""
+        Later it may wait: as long as ranks negotiate while nothing is sent, and for one rank alone where it is named.
+        """
         if not len(steps.start):
             return
-        self.found.negotiated.append(between(without(negotiation, sending), steps.last_submission, steps.end))
+        found, exchange = self.found, joined(negotiation, sending)
+        computing = union(steps.start, steps.last_submission)
+        found.start.append(steps.start)
+        found.end.append(steps.end)
+        found.exposed.append(between(exposed(exchange, computing), steps.start, steps.end))
+        found.possibly_hidden.append(between(common(exchange, computing), steps.start, steps.end))
+        found.negotiated.append(between(without(negotiation, sending), steps.last_submission, steps.end))
         unready = without(union(ticks.begin, ticks.ready), sending)
-        self.found.ticked.append(between(unready, steps.last_submission, steps.end))
+        found.ticked.append(between(unready, steps.last_submission, steps.end))
         last = ranks(self.vocabulary)[ticks.name]
         for rank in np.unique(last[last >= 0]).tolist():
             alone = without(union(ticks.before[last == rank], ticks.ready[last == rank]), sending)
             seconds = between(alone, steps.last_submission, steps.end)
             at = np.flatnonzero(seconds)
-            self.found.held_up.append(HeldUp(self._steps + at, np.full(len(at), rank), seconds[at] / 1e6))
+            found.held_up.append(HeldUp(self._steps + at, np.full(len(at), rank), seconds[at] / 1e6))
+        if not self._steps:
+            self.first_negotiation = float(between(negotiation, steps.start[:1], steps.end[:1])[0])
+        self._latest = float(steps.end[-1])
+        self._steps += len(steps.start)
 
     def _ticks_before(self, horizon: float) -> Ticks:
         """Takes the ticks of negotiations that began before it."""
@@ -187,18 +411,11 @@ class Accounting:
         self.pairing.ticks = [Ticks(*(column[~now] for column in ticks))]
         return Ticks(*(column[now] for column in ticks))
 
-    def _count_ticks(self, ticks: Ticks) -> None:
-        """Count how often each rank was the last one."""
-        last, counts = np.unique(ranks(self.vocabulary)[ticks.name], return_counts=True)
-        for rank, often in zip(last.tolist(), counts.tolist(), strict=True):
-            if rank >= 0:
-                self.last_rank[rank] += often
-
     def _buckets(self, messages: Responses, steps: Steps) -> tuple[int, ...]:
         """The bytes of the messages with gradients of a step that sends as many of them as most steps do."""
         assert self._gradients is not None
         reducing = np.isin(messages.first_tensor, self._gradients.tensors)
-        step = np.where(reducing, within(messages.begin.astype(np.float64), steps.start, steps.end), -1)
+        step = np.where(reducing, holding(steps.start, steps.end, messages.begin), -1)
         counts = np.bincount(step[step >= 0], minlength=len(steps.start))
         if len(counts) > 1:
             counts[0] = 0  # The first step may send otherwise: nothing is cached yet
@@ -211,9 +428,3 @@ class Accounting:
 
 def _moments(rows: Rows, which: NDArray[np.bool_]) -> Intervals:
     return union(rows.begin[which], rows.end[which])
-
-
-def _after(rows: Rows, horizon: float) -> Rows:
-    """Cut off what lies before the horizon."""
-    late = rows.only(rows.end > horizon)
-    return replace(late, begin=np.maximum(late.begin, int(horizon))) if len(late) else NO_ROWS

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -50,8 +50,7 @@ class TimelineEvent(msgspec.Struct, gc=False):
     args: Arguments | None = None
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
     """One entry per event, in the order of the file."""
 
     kind: NDArray[np.int8]
@@ -59,17 +58,6 @@ class Columns:
     tensor: Numbers
     time: Numbers  # Microseconds
     size: Numbers  # Bytes of the tensor where an end tells, else -1
-
-
-def joined_columns(first: Columns, second: Columns) -> Columns:
-    """One after the other."""
-    return Columns(
-        np.concatenate([first.kind, second.kind]),
-        np.concatenate([first.name, second.name]),
-        np.concatenate([first.tensor, second.tensor]),
-        np.concatenate([first.time, second.time]),
-        np.concatenate([first.size, second.size]),
-    )
 
 
 @dataclass
@@ -96,8 +84,13 @@ class Vocabulary:
         for event in events:
             kind = KIND_OF_LETTER.get(event.ph)
             if kind is None:
-                if event.ph == "M" and event.args is not None:
-                    self._describe(event.pid, event.args)
+                told = event.args
+                if event.ph != "M" or told is None:
+                    continue
+                if told.name:
+                    self.tensors[event.pid % SLOTS] = told.name
+                elif not event.pid and 0 < told.start_time_since_epoch_in_micros < FARTHEST:
+                    self.epoch_s = told.start_time_since_epoch_in_micros / 1e6
             elif not -FARTHEST < event.ts < FARTHEST:
                 self.strange += 1
             else:
@@ -106,12 +99,6 @@ class Vocabulary:
                 rows.append((kind, name, event.pid % SLOTS, int(event.ts), size))
         table = np.array(rows, dtype=np.int64).reshape(-1, 5)
         return Columns(table[:, 0].astype(np.int8), table[:, 1], table[:, 2], table[:, 3], table[:, 4])
-
-    def _describe(self, pid: int, arguments: Arguments) -> None:
-        if arguments.name:
-            self.tensors[pid % SLOTS] = arguments.name
-        elif not pid and 0 < arguments.start_time_since_epoch_in_micros < FARTHEST:
-            self.epoch_s = arguments.start_time_since_epoch_in_micros / 1e6
 
 
 def size_of(dtype: str, shape: str) -> int:

@@ -1,7 +1,7 @@
 """Pairs begins and ends of a Horovod timeline: a stack per tensor, for many events at a time."""
 
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +28,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.name)
 
-    def _columns(self) -> list[Numbers]:
-        return [getattr(self, name) for name in _COLUMNS]
-
     def only(self, which: NDArray[np.bool_] | Numbers) -> "Rows":
         """Rows selected by mask or index."""
         at = np.flatnonzero(which) if which.dtype == bool else which
-        return Rows(*(column.take(at) for column in self._columns()))
+        return Rows(*(getattr(self, name).take(at) for name in _COLUMNS))
 
     def in_order(self, which: NDArray[np.bool_]) -> "Rows":
         """Rows selected by mask, in the order in which they began."""
@@ -66,8 +63,7 @@ NO_TICKS = Ticks(*(np.zeros(0, dtype=np.int64) for _ in Ticks._fields))
 NO_ROWS = Rows(*(np.zeros(0, dtype=np.int64) for _ in _COLUMNS))
 
 
-@dataclass(frozen=True)
-class _Events:
+class _Events(NamedTuple):
     kind: NDArray[np.int8]
     name: Numbers
     tensor: Numbers
@@ -96,20 +92,16 @@ class Pairing:
         """Pair the next events; return the activities that have ended with them."""
         before, count = self._open, len(columns.kind)
         kept = np.flatnonzero(columns.kind != MARK)
-        kind = np.concatenate([before.kind, columns.kind[kept]])
-        tensor = np.concatenate([before.tensor, columns.tensor[kept]])
-        time = np.concatenate([before.time, columns.time[kept]])
-        name = np.concatenate([before.name, columns.name[kept]])
-        size = np.concatenate([before.size, columns.size[kept]])
-        place = np.concatenate([before.place, self.events + kept])
-        following = np.concatenate([before.following, np.full(len(kept), UNKNOWN, dtype=np.int64)])
+        new = (*(column[kept] for column in columns), self.events + kept, np.full(len(kept), UNKNOWN, dtype=np.int64))
+        both: Any = zip(before, new, strict=True)
+        events = _Events(*map(np.concatenate, both))
+        kind, name, tensor, time, size, place, following = events
         self.events += count
         order = np.argsort(_narrow(tensor), kind="stable")
         depth, order, sorted_kind, sorted_tensor = self._depths(order, kind[order], tensor[order])
         starts, ends = _matched(depth, sorted_kind)
         left = sorted_kind == BEGIN
         left[starts] = False
-        events = _Events(kind, name, tensor, time, size, place, following)
         self._carry(events, order, left, sorted_kind, sorted_tensor)
         place_of = np.full(len(kind), -1, dtype=np.int64)
         place_of[order[starts]] = np.arange(len(starts))
@@ -172,15 +164,7 @@ class Pairing:
         ticks = last[sorted_kind[last] == TICK]
         ticks = ticks[np.isin(sorted_tensor[ticks], sorted_tensor[at])]
         kept = np.sort(order[np.concatenate([at, ticks])])
-        self._open = _Events(
-            events.kind[kept],
-            events.name[kept],
-            events.tensor[kept],
-            events.time[kept],
-            events.size[kept],
-            events.place[kept],
-            following[kept],
-        )
+        self._open = _Events(*(column[kept] for column in events._replace(following=following)))
 
 
 def _narrow(tensor: Numbers) -> NDArray[np.integer]:

@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from scalescope.intervals import NOTHING, Intervals, Times, joined, union
-from scalescope.records.explanation import HorovodAccount, Loss
+from scalescope.records.explanation import HorovodAccount
 from scalescope.records.timeline import Activity, Span
-from scalescope.traces.event_stream import EventStream, halves, is_object
-from scalescope.traces.horovod.accounting import Accounting
+from scalescope.traces.event_stream import EventStream, Places, halves, is_object
+from scalescope.traces.horovod.accounting import Accounting, account, waiting
 from scalescope.traces.horovod.columns import (
     COLLECTIVE,
     COPY_IN,
@@ -23,17 +22,14 @@ from scalescope.traces.horovod.columns import (
     backend_of,
     device_of,
     groups,
-    joined_columns,
     operation_of,
     ranks,
 )
 from scalescope.traces.horovod.pairs import NO_ROWS, Pairing, Rows, together
-from scalescope.traces.horovod.responses import Message, Responses, message_of, responses
+from scalescope.traces.horovod.responses import Responses, message_of, responses
 from scalescope.traces.horovod.scan import Scanner
-from scalescope.traces.horovod.steps import account, waiting
 from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Collectives, HeldUp, Parts, Trace
-from scalescope.traces.trace_bytes import Places
 
 _SMALL = 1 << 16
 _SHORT = 200
@@ -53,25 +49,27 @@ def recognises(beginning: bytes) -> bool:
 
 
 class HorovodStream:
-    """The columns of a timeline, a chunk at a time; `vocabulary` and `loss` are complete afterwards."""
+    """The columns of a timeline, a chunk at a time; `vocabulary` and `events.loss` are complete afterwards."""
 
     def __init__(self, path: Path) -> None:
         self.vocabulary = Vocabulary()
-        self._events = EventStream(path, TimelineEvent)
+        self.events = EventStream(path, TimelineEvent)
         self._scanner = Scanner(self.vocabulary)
         self._places = Places()
 
     def __iter__(self) -> Iterator[Columns]:
         """In the order of the file."""
-        for columns in self._events.batches(self._sound, self.vocabulary.columns):
+        for columns in self.events.batches(self._sound, self.vocabulary.columns):
             if len(columns.time):
-                self._places.add(self._events.piece, float(columns.time.min()), float(columns.time.max()))
+                self._places.add(self.events.piece, float(columns.time.min()), float(columns.time.max()))
             yield columns
+        if self.vocabulary.strange:
+            self.events.lose(self.vocabulary.strange, 0, "some times are out of range")
 
     def around(self, start: float, end: float) -> Iterator[Columns]:
         """Once more what was written between two moments, in microseconds, and a little before and after."""
         pieces = self._places.holding(start, end, around=1)
-        return self._events.again(pieces, self._sound, self.vocabulary.columns)
+        return self.events.again(pieces, self._sound, self.vocabulary.columns)
 
     def _sound(self, piece: bytes) -> Columns:
         """Read columns by array operations where possible, otherwise event by event, in parts as small as needed."""
@@ -79,18 +77,8 @@ class HorovodStream:
         if columns is not None:
             return columns
         if len(piece) > _SMALL and (parts := halves(piece)):
-            return joined_columns(self._sound(parts[0]), self._sound(parts[1]))
-        return self.vocabulary.columns(self._events.decoded(piece))
-
-    @property
-    def loss(self) -> Loss:
-        """Events and bytes that could not be read."""
-        loss, strange = self._events.loss, self.vocabulary.strange
-        if not strange:
-            return loss
-        reasons = [loss.reason] if loss.reason else []
-        reason = "; ".join([*reasons, "some times are out of range"])
-        return msgspec.structs.replace(loss, events=loss.events + strange, reason=reason)
+            return Columns(*map(np.concatenate, zip(*map(self._sound, parts), strict=True)))
+        return self.vocabulary.columns(self.events.decoded(piece))
 
 
 def read(path: Path, marks: RankMarks | None = None) -> Trace:
@@ -117,6 +105,14 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         first = accounting.first_negotiation
         return account(chosen, max(1, steps), vocabulary, accounting.last_rank, first, tensors)
 
+    name, size, sent, received = (np.concatenate(column) for column in zip(*found.messages, strict=True))
+    found.messages.clear()
+    order = np.argsort(received, kind="stable")
+    operations = np.array([operation_of(each) for each in vocabulary.names] or [""], dtype=object)
+    notes = [] if found.start else [_NO_STEPS]
+    if accounting.left_out:
+        notes.append(f"{accounting.left_out:,} of the messages are counted and not kept one by one")
+    held_up = [np.concatenate(column) for column in zip(*found.held_up, strict=True)]
     highest = int(ranks(vocabulary).max(initial=-1))
     return Trace(
         path=path,
@@ -132,18 +128,16 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         starts_s=starts,
         ends_s=ends,
         parts=Parts(step, None, None, exposed_s, None, None, step - exposed_s, np.minimum(waiting_s, exposed_s)),
-        collectives=_collectives(found.messages, vocabulary),
+        collectives=Collectives(operations[name[order]], size[order], sent[order] / 1e6, received[order] / 1e6),
         exchange=_in_seconds(found.exchange),
         negotiation=_in_seconds(found.negotiation),
         horovod=account_since,
         possibly_hidden=_seconds(found.possibly_hidden),
         negotiated=_seconds(found.negotiated),
-        held_up=HeldUp(*(np.concatenate(column) for column in zip(*found.held_up, strict=True)))
-        if found.held_up
-        else None,
+        held_up=HeldUp(*held_up) if held_up else None,
         bucket_bytes=accounting.bucket_bytes,
-        loss=stream.loss,
-        notes=_notes(accounting),
+        loss=stream.events.loss,
+        notes=tuple(notes),
         spans=lambda start_s, end_s: _window(stream, start_s, end_s),
     )
 
@@ -155,22 +149,6 @@ def _in_seconds(parts: list[Intervals]) -> Intervals:
 
 def _seconds(parts: list[Times]) -> Times:
     return np.concatenate(parts) / 1e6 if parts else np.zeros(0)
-
-
-def _collectives(messages: list[Message], vocabulary: Vocabulary) -> Collectives:
-    """In the order in which they ended."""
-    name, size, start, end = (np.concatenate(column) for column in zip(*messages, strict=True))
-    messages.clear()
-    order = np.argsort(end, kind="stable")
-    operations = np.array([operation_of(each) for each in vocabulary.names] or [""], dtype=object)
-    return Collectives(operations[name[order]], size[order], start[order] / 1e6, end[order] / 1e6)
-
-
-def _notes(accounting: Accounting) -> tuple[str, ...]:
-    notes = [] if accounting.found.start else [_NO_STEPS]
-    if accounting.left_out:
-        notes.append(f"{accounting.left_out:,} of the messages are counted and not kept one by one")
-    return tuple(notes)
 
 
 def _window(stream: HorovodStream, start_s: float, end_s: float) -> tuple[Span, ...]:
@@ -185,19 +163,15 @@ def _window(stream: HorovodStream, start_s: float, end_s: float) -> tuple[Span, 
         room -= len(kept[-1])
         if not room:
             break
-    rows = together(kept) if kept else NO_ROWS
-    spans = _spans(rows, stream.vocabulary)
-    longest = sorted(spans, key=lambda span: span.start_s - span.end_s)[:MOST_SPANS]
-    return tuple(sorted(longest, key=lambda span: (span.start_s, span.end_s)))
-
-
-def _spans(rows: Rows, vocabulary: Vocabulary) -> list[Span]:
+    rows, vocabulary = together(kept) if kept else NO_ROWS, stream.vocabulary
     row_groups = groups(vocabulary)[rows.name]
     messages = responses(rows, row_groups, device_of(vocabulary) == "cuda")
     spans = _negotiations(rows.only(row_groups == NEGOTIATION), vocabulary)
     spans += _per_message(rows.in_order(row_groups == COLLECTIVE), messages, vocabulary, "communication")
     copies = rows.in_order((row_groups == COPY_IN) | (row_groups == COPY_OUT))
-    return spans + _per_message(copies, messages, vocabulary, "copy")
+    spans += _per_message(copies, messages, vocabulary, "copy")
+    longest = sorted(spans, key=lambda span: span.start_s - span.end_s)[:MOST_SPANS]
+    return tuple(sorted(longest, key=lambda span: (span.start_s, span.end_s)))
 
 
 def _negotiations(rows: Rows, vocabulary: Vocabulary) -> list[Span]:
@@ -206,11 +180,10 @@ def _negotiations(rows: Rows, vocabulary: Vocabulary) -> list[Span]:
     for name in np.unique(rows.name).tolist():
         mine = rows.only(rows.name == name)
         moments = union(mine.begin, mine.end)
-        tensors = np.bincount(
-            np.maximum(np.searchsorted(moments.starts, mine.begin, side="right") - 1, 0), minlength=len(moments.starts)
-        )
-        for at, (start, end) in enumerate(zip(moments.starts.tolist(), moments.ends.tolist(), strict=True)):
-            spans.append(_span("negotiation", start, end, vocabulary.names[name], int(tensors[at])))
+        at = np.searchsorted(moments.starts, mine.begin, side="right") - 1
+        tensors = np.bincount(np.maximum(at, 0), minlength=len(moments.starts))
+        for start, end, count in zip(*(column.tolist() for column in (*moments, tensors)), strict=False):
+            spans.append(_span("negotiation", start, end, vocabulary.names[name], count))
     return spans
 
 

@@ -1,35 +1,18 @@
-"""Steps of a Horovod timeline, which are recurrences of the gradient tensors, and what its thread did in them."""
+"""Steps of a Horovod timeline, which are recurrences of the gradient tensors."""
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from scalescope.intervals import Intervals, Times, between, union
-from scalescope.records.explanation import HorovodAccount, TensorAccount
-from scalescope.traces.horovod.columns import (
-    COPY_IN,
-    COPY_OUT,
-    DATA_WAIT,
-    GROUPS,
-    NEGOTIATION,
-    OPERATION,
-    QUEUE,
-    Numbers,
-    Vocabulary,
-)
-from scalescope.traces.horovod.pairs import Rows, Ticks
-from scalescope.traces.horovod.responses import Responses, within
+from scalescope.intervals import Times
+from scalescope.traces.horovod.columns import Numbers
+from scalescope.traces.horovod.pairs import Rows
 
 ALIKE = 0.1  # Tensors that are reduced about as often as each other recur together
 # A tensor may be the first of a step when the pause before it is this share of the longest, in the mean.
 LONG_PAUSE = 0.5
 _LONG_AGO = -(1 << 62)
-# A negotiation takes up to two cycles although nobody is late: one to ask and one to answer.
-_CYCLES = 2
-CYCLES_S = _CYCLES * 1e-3  # Of the default length
 
 
 @dataclass(frozen=True)
@@ -137,132 +120,3 @@ def _begins(which: Numbers, idle: Numbers, may_be_first: NDArray[np.bool_]) -> l
             begin = max([at for at in possible if usual[at]] or possible, key=pauses.__getitem__)
         begins.append(begin)
     return begins
-
-
-@dataclass(frozen=True)
-class Block:
-    """Activity of Horovod's thread in some steps, one entry per step; times in microseconds."""
-
-    start: Times
-    groups: NDArray[np.float64]  # One column per group of activities
-    collectives: Mapping[int, Times]  # By name
-    counts: Mapping[str, Times]  # See count()
-
-    def since(self, start_s: float) -> "Block":
-        """The steps that begin then or later, in seconds."""
-        which = self.start / 1e6 >= start_s
-        return Block(
-            self.start[which],
-            self.groups[which],
-            {name: times[which] for name, times in self.collectives.items()},
-            {name: counts[which] for name, counts in self.counts.items()},
-        )
-
-
-def waiting(blocks: Sequence[Block], step_s: Times, negotiated_s: Times, ticked_s: Times) -> Times:
-    """Per step how long it waited for a late rank, in seconds.
-
-    Args:
-        blocks: Of all steps.
-        step_s: How long each step is.
-        negotiated_s: Negotiation after its last gradient while nothing was sent.
-        ticked_s: Of it, until the last rank was ready, as far as ranks are named; cached negotiations name none, and
-            of these all counts that is longer than cycles alone can make it.
-    """
-    names = ("negotiations", "ticked_negotiations", "cycles")
-    seen = {name: np.concatenate([np.zeros(0), *(block.counts[name] for block in blocks)]) for name in names}
-    sending_s = np.concatenate([np.zeros(0), *(block.groups[:, OPERATION] for block in blocks)]) / 1e6
-    marked = seen["cycles"] > 0
-    apart_s = np.maximum(step_s - sending_s, 0.0)[marked] / seen["cycles"][marked]
-    cycles_s = max(CYCLES_S, _CYCLES * float(np.median(apart_s))) if marked.any() else CYCLES_S
-    named = 2 * seen["ticked_negotiations"] >= seen["negotiations"]
-    return np.where(named, ticked_s, np.maximum(negotiated_s - cycles_s, 0.0))
-
-
-def count(
-    starts: Times,
-    ends: Times,
-    groups: Sequence[Intervals],
-    collectives: Mapping[int, Intervals],
-    negotiations: Numbers,
-    ticks: Ticks,
-    messages: Responses,
-    marks: Times,
-) -> Block:
-    """Adds up what lies in each step.
-
-    Args:
-        starts: Of the steps, ascending, in microseconds like all times.
-        ends: Of the steps.
-        groups: When activities of each group went on.
-        collectives: The same by name of the collective.
-        negotiations: When negotiations began.
-        ticks: Negotiations that name the rank that was ready last.
-        messages: What was sent.
-        marks: Begins of cycles; a cycle is idle when no message begins before the next one.
-    """
-
-    def per_step(moments: ArrayLike, weights: ArrayLike | None = None) -> Times:
-        at = within(np.asarray(moments, dtype=np.float64), starts, ends)
-        weights = np.ones(len(at)) if weights is None else np.asarray(weights, dtype=float)
-        return np.asarray(np.bincount(at[at >= 0], weights[at >= 0], minlength=len(starts)), dtype=float)
-
-    sized = messages.bytes >= 0
-    sent = np.diff(np.searchsorted(np.sort(messages.begin), np.append(marks, np.inf)))
-    return Block(
-        starts,
-        np.stack([between(moments, starts, ends) for moments in groups], axis=1),
-        {name: between(moments, starts, ends) for name, moments in collectives.items()},
-        {
-            "negotiations": per_step(negotiations),
-            "ticked_negotiations": per_step(ticks.begin),
-            "waiting": between(union(ticks.begin, ticks.ready), starts, ends),  # Until the last rank was ready
-            "ticked": between(union(ticks.begin, ticks.end), starts, ends),
-            "responses": per_step(messages.begin),
-            "tensors": per_step(messages.begin, messages.tensors),
-            "sized_responses": per_step(messages.begin, sized),
-            "bytes": per_step(messages.begin, np.where(sized, messages.bytes, 0)),
-            "cycles": per_step(marks),
-            "idle_cycles": per_step(marks, sent == 0),
-        },
-    )
-
-
-def account(
-    blocks: Sequence[Block],
-    steps: int,
-    vocabulary: Vocabulary,
-    last_rank: Mapping[int, int],
-    first_negotiation: float,
-    tensors: tuple[TensorAccount, ...],
-) -> HorovodAccount:
-    """Blocks together, per step and in seconds."""
-    seconds = sum((block.groups.sum(axis=0) for block in blocks), np.zeros(GROUPS)) / 1e6 / steps
-    total: dict[str, float] = defaultdict(float)
-    collectives: dict[str, float] = defaultdict(float)
-    for block in blocks:
-        for key, counts in block.counts.items():
-            total[key] += float(counts.sum())
-        for number, times in block.collectives.items():
-            collectives[vocabulary.names[number]] += float(times.sum()) / 1e6 / steps
-    cached = 2 * total["ticked_negotiations"] < total["negotiations"]
-    told = total["ticked_negotiations"] and not cached
-    return HorovodAccount(
-        negotiation_s=float(seconds[NEGOTIATION]),
-        waiting_s=total["waiting"] / 1e6 / steps if told else None,
-        protocol_s=(total["ticked"] - total["waiting"]) / 1e6 / steps if told else None,
-        queue_s=float(seconds[QUEUE]),
-        data_wait_s=float(seconds[DATA_WAIT]),
-        memcpy_in_s=float(seconds[COPY_IN]),
-        memcpy_out_s=float(seconds[COPY_OUT]),
-        collectives_s={name: each for name, each in collectives.items() if each},
-        responses=total["responses"] / steps,
-        tensors_per_response=total["tensors"] / max(1.0, total["responses"]),
-        bytes_per_response=total["bytes"] / total["sized_responses"] if total["sized_responses"] else None,
-        cycles=total["cycles"] / steps if total["cycles"] else None,
-        idle_cycles=total["idle_cycles"] / steps if total["cycles"] else None,
-        cached=cached,
-        last_rank=dict(sorted(last_rank.items())),
-        first_negotiation_s=first_negotiation / 1e6,
-        tensors=tensors,
-    )

@@ -3,13 +3,24 @@
 from array import array
 from collections.abc import Iterable, Mapping
 
-import msgspec
 import numpy as np
 
-from scalescope.intervals import EVER, NOTHING, Intervals, Moments, Times, bridged, common, joined, union, without
+from scalescope.intervals import (
+    EVER,
+    NOTHING,
+    Intervals,
+    Moments,
+    Times,
+    bridged,
+    common,
+    holding,
+    joined,
+    union,
+    without,
+)
 from scalescope.records.timeline import Activity, Span
 from scalescope.traces.kineto.collector import BRIDGED_S, Collector
-from scalescope.traces.kineto.events import CALL, CATEGORY, DEVICE_WORK, Correlated, Event
+from scalescope.traces.kineto.events import CALL, CATEGORY, DEVICE_WORK, Event, correlation_of
 from scalescope.traces.kineto.events import of_device as meaning_on_device
 from scalescope.traces.trace import Activities, Parts, exposed_of, parts_of
 
@@ -35,15 +46,7 @@ def account(found: Collector, starts_s: Times, ends_s: Times, *, on_device: bool
         blocks.append(parts_of(activities, starts, ends, exposed))
         alone.add(*common(exposed, union(starts, ends)))
 
-    def column(name: str) -> Times | None:
-        pieces = [getattr(block, name) for block in blocks]
-        return None if pieces[0] is None else np.concatenate(pieces)
-
-    step, other = column("step"), column("other")
-    assert step is not None
-    assert other is not None
-    names = ("compute", "optimizer", "exposed", "hidden", "input")
-    return Parts(step=step, other=other, **{name: column(name) for name in names}), alone.between()
+    return Parts.joined(blocks), alone.between()
 
 
 def of_host(found: Collector, within: tuple[float, float] = EVER) -> Activities:
@@ -138,7 +141,7 @@ def spans_of(
     sets = device.activities(found) if len(device.start_s) else _host_activities(found, (start_s, end_s))
     spans = []
     for activity, moments in sets.items():
-        shown = _merged(_cut(moments, start_s, end_s))
+        shown = _merged(moments, start_s, end_s)
         spans += [
             Span(rank=rank, activity=activity, start_s=first, end_s=last)
             for first, last in zip(shown.starts.tolist(), shown.ends.tolist(), strict=True)
@@ -174,7 +177,7 @@ def _exchanges(found: Collector, rank: int, start_s: float, end_s: float, module
     starts, ends = np.array(marks.start_s), np.array(marks.end_s)
     seen = np.flatnonzero((starts < end_s) & (ends > start_s)).tolist()
     if len(seen) > _MOST_COLLECTIVES:
-        merged = _merged(_cut(union(starts[seen], ends[seen]), start_s, end_s))
+        merged = _merged(union(starts[seen], ends[seen]), start_s, end_s)
         return [
             Span(rank=rank, activity="communication", start_s=first, end_s=last)
             for first, last in zip(merged.starts.tolist(), merged.ends.tolist(), strict=True)
@@ -192,12 +195,9 @@ def _exchanges(found: Collector, rank: int, start_s: float, end_s: float, module
     ]
 
 
-def _cut(moments: Intervals, start_s: float, end_s: float) -> Intervals:
-    return union(np.maximum(moments.starts, start_s), np.minimum(moments.ends, end_s))
-
-
-def _merged(moments: Intervals) -> Intervals:
-    gap = BRIDGED_S
+def _merged(moments: Intervals, start_s: float, end_s: float) -> Intervals:
+    """What lies between two moments, with the shortest gaps closed where it is too much to draw."""
+    moments, gap = union(np.maximum(moments.starts, start_s), np.minimum(moments.ends, end_s)), BRIDGED_S
     while len((merged := bridged(moments, gap)).starts) > _MOST_SPANS:
         gap *= 2
     return merged
@@ -214,7 +214,6 @@ class _DeviceWork:
         self._call_s = array("d")
         self._call_correlation = array("q")
         self._call_lane: list[int | str] = []
-        self._decode = msgspec.json.Decoder(Correlated).decode
 
     def take(self, events: list[Event], zero_us: float, start_s: float, end_s: float) -> None:
         """Takes in work of the window, and the calls that may have launched it."""
@@ -222,7 +221,7 @@ class _DeviceWork:
         earliest = zero_us + launched_since(start_s, end_s) * 1e6
         for event in events:
             category = CATEGORY[event.cat]
-            if category == CALL and earliest < event.ts < last and (number := self._number(event)) >= 0:
+            if category == CALL and earliest < event.ts < last and (number := correlation_of(event)) >= 0:
                 self._call_s.append((event.ts - zero_us) * 1e-6)
                 self._call_correlation.append(number)
                 self._call_lane.append(event.tid)
@@ -234,30 +233,33 @@ class _DeviceWork:
             ):
                 self.start_s.append((event.ts - zero_us) * 1e-6)
                 self._end_s.append((event.ts + event.dur - zero_us) * 1e-6)
-                self._correlation.append(self._number(event))
+                self._correlation.append(correlation_of(event))
                 self._streams.append(event.tid)
-
-    def _number(self, event: Event) -> int:
-        try:
-            number = self._decode(event.args).correlation
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return -1
-        return number if 0 <= number < 1 << 62 else -1
 
     def activities(self, found: Collector) -> dict[Activity, Intervals]:
         """Backward is what the autograd engine launched, the optimizer what was launched in Optimizer.step."""
         starts, ends = np.array(self.start_s), np.array(self._end_s)
-        launched, lanes = self._launches()
+        # Time and thread at which each piece of work was launched; NaN where no call is known.
+        work, calls = (np.array(each, dtype=np.int64) for each in (self._correlation, self._call_correlation))
+        launched, lanes = np.full(len(work), np.nan), np.full(len(work), None, dtype=object)
+        if len(calls):
+            order = np.argsort(calls, kind="stable")
+            at = np.minimum(np.searchsorted(calls[order], work), len(calls) - 1)
+            matched = (calls[order][at] == work) & (work >= 0)
+            threads = np.empty(len(calls), dtype=object)
+            threads[:] = self._call_lane
+            launched[matched] = np.array(self._call_s)[order][at][matched]
+            lanes[matched] = threads[order][at][matched]
         optimizers = stepping_alone(found)
         backward, copies = np.zeros(len(starts), dtype=bool), np.zeros(len(starts), dtype=bool)
         for lane in found.training:
             here = lanes == lane
-            backward[here] = _inside(found.backward.of(lane), launched[here])
-            copies[here] = _inside(found.copies.of(lane), launched[here]) & ~backward[here]
+            backward[here] = holding(*found.backward.of(lane), launched[here]) >= 0
+            copies[here] = (holding(*found.copies.of(lane), launched[here]) >= 0) & ~backward[here]
         if found.launched:
-            backward, optimizers = _inside(found.launched["backward"], launched), found.launched["optimizer"]
+            backward, optimizers = (holding(*found.launched["backward"], launched) >= 0), found.launched["optimizer"]
         own = np.array([stream not in found.exchange_streams for stream in self._streams])
-        optimizer = ~backward & ~copies & _inside(optimizers, launched)
+        optimizer = ~backward & ~copies & (holding(*optimizers, launched) >= 0)
         known = np.isfinite(launched)
         kinds: dict[Activity, np.ndarray[tuple[int], np.dtype[np.bool_]]] = {
             "forward": known & ~backward & ~copies & ~optimizer & own,
@@ -269,25 +271,3 @@ class _DeviceWork:
         sets: dict[Activity, Intervals] = {kind: union(starts[those], ends[those]) for kind, those in kinds.items()}
         busy = union(starts[own], ends[own])
         return sets | {"input": without(found.inputs.all(), common(found.inputs.all(), busy))}
-
-    def _launches(self) -> tuple[Times, "np.ndarray[tuple[int], np.dtype[np.object_]]"]:
-        """Time and thread at which each piece of work was launched; NaN where no call is known."""
-        work = np.array(self._correlation, dtype=np.int64)
-        calls = np.array(self._call_correlation, dtype=np.int64)
-        order = np.argsort(calls, kind="stable")
-        at = np.minimum(np.searchsorted(calls[order], work), max(0, len(calls) - 1))
-        launched, lanes = np.full(len(work), np.nan), np.full(len(work), None, dtype=object)
-        if len(calls):
-            matched = (calls[order][at] == work) & (work >= 0)
-            launched[matched] = np.array(self._call_s)[order][at][matched]
-            threads = np.empty(len(calls), dtype=object)
-            threads[:] = self._call_lane
-            lanes[matched] = threads[order][at][matched]
-        return launched, lanes
-
-
-def _inside(moments: Intervals, times: Times) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    if not len(moments.starts):
-        return np.zeros(len(times), dtype=bool)
-    at = np.searchsorted(moments.starts, times, side="right") - 1
-    return np.asarray((at >= 0) & (times <= moments.ends[np.maximum(at, 0)]))

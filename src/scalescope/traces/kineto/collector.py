@@ -1,14 +1,12 @@
 """Gathers what a profiler trace says while its events go by: sets of moments and few single events."""
 
 from array import array
-from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.intervals import EVER, NOTHING, Intervals, Moments, Times, joined
-from scalescope.records.explanation import Loss
 from scalescope.traces.kineto.events import (
     CALL,
     CATEGORY,
@@ -79,8 +77,25 @@ class Marks:
         self.end_s.append(end_s)
         self.lanes.append(lane)
 
+    def by_start(self) -> list[int]:
+        """Their places in the order of their starts."""
+        order: list[int] = np.argsort(np.array(self.start_s), kind="stable").tolist()
+        return order
+
     def __len__(self) -> int:
         return len(self.names)
+
+
+def launched(launches_s: Sequence[float], works_s: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """Pairs of a work and its launch, by their places: both ascend and are first in, first out.
+
+    Works that began before the first launch were launched before the trace.
+    """
+    launch = 0
+    for at, start_s in enumerate(works_s):
+        if launch < len(launches_s) and launches_s[launch] <= start_s:
+            yield at, launch
+            launch += 1
 
 
 class Columns:
@@ -139,7 +154,7 @@ class Collector:
         self.exchange_streams: set[int | str] = set()
         self.calls_device = False
         self.last_s: dict[int | str, float] = {}
-        self._strange = 0
+        self.strange = 0  # Events with impossible times or without a duration
         self._parameters: dict[int, Arguments] = {}
         self._unnamed: list[tuple[int, Arguments]] = []
         self._host_meanings, self._device_meanings = Meanings(of_host), Meanings(of_device)
@@ -174,9 +189,23 @@ class Collector:
         for event in self._operators.add(*of(OPERATOR), self._lanes, self._host_meanings):
             self._take_mark(event, counted=False)
         for event in self._device.add(*of(DEVICE_WORK), self._lanes, self._device_meanings):
-            self._take_kernel(event)
+            if (times := self._seconds(event, counted=False)) is not None:
+                told = arguments_of(event)
+                operation, size = self.called.get(told.correlation, (told.operation, told.bytes))
+                if size < 0:
+                    self._unnamed.append((len(self.collectives), told))
+                told = told._replace(operation=operation or operation_of(event.name), bytes=size)
+                self._add_collective(told, times, event.tid)
         for event in of(DEVICE_MARK)[0]:
-            self._take_device_mark(event)
+            meaning, times = self._device_meanings[event.name], self._seconds(event, counted=True)
+            if times is None:
+                continue
+            if meaning == Meaning.OPTIMIZER:
+                self.device_optimizer.add(event.tid, *_arrays(times))
+            elif meaning == Meaning.SHARDING:
+                self.device_sharding.add(event.name, *times, event.tid)
+            elif meaning == Meaning.COLLECTIVE:
+                self.exchange_streams.add(event.tid)
         for event in of(HOST_MARK)[0]:
             if self._host_meanings[event.name]:
                 self._take_mark(event, counted=True)
@@ -216,24 +245,17 @@ class Collector:
 
         Both are first in, first out.
         """
-        kinds = ("allreduce", "reducescatter")
-        launches = sorted(
-            (start, end, name)
-            for name, start, end in zip(self.launches.names, self.launches.start_s, self.launches.end_s, strict=True)
-            if name in kinds
-        )
-        if not any(name == "reducescatter" for _, _, name in launches):
+        if "reducescatter" not in self.launches.names:
             return
-        waiting = deque[tuple[float, str]]()
-        until = -np.inf
-        for start, end, name in launches:
-            if start >= until:  # one inside another is the same
-                waiting.append((start, name))
-                until = end
-        works = self.collectives
-        for at in np.argsort(np.array(works.start_s), kind="stable").tolist():
-            if works.names[at] == "allreduce" and waiting and waiting[0][0] <= works.start_s[at]:
-                works.names[at] = waiting.popleft()[1]
+        marks, works = self.launches, self.collectives
+        launches, until = list[int](), -np.inf
+        for at in marks.by_start():  # one inside another is the same
+            if marks.names[at] in ("allreduce", "reducescatter") and marks.start_s[at] >= until:
+                launches.append(at)
+                until = marks.end_s[at]
+        reduced = [at for at in works.by_start() if works.names[at] == "allreduce"]
+        for at, launch in launched([marks.start_s[at] for at in launches], [works.start_s[at] for at in reduced]):
+            works.names[reduced[at]] = marks.names[launches[launch]]
 
     @property
     def compiled(self) -> bool:
@@ -245,15 +267,10 @@ class Collector:
         """Names of operators and ranges on the host."""
         return self._host_meanings.keys()
 
-    def loss(self) -> Loss:
-        """Events that were read and cannot be."""
-        reason = "there are events with impossible times or without a duration" if self._strange else ""
-        return Loss(events=self._strange, reason=reason)
-
     def _seconds(self, event: Event, *, counted: bool) -> tuple[float, float] | None:
         """Begin and end of an event; None when they cannot be."""
         if not (0 <= event.ts < _LATEST_US and 0 <= event.dur < _LONGEST_US):
-            self._strange += counted
+            self.strange += counted
             return None
         start = (event.ts - (self.zero_us or 0.0)) * 1e-6
         return start, start + event.dur * 1e-6
@@ -278,8 +295,8 @@ class Collector:
             self.ranges.add(operation_of(event.name), *times, event.tid, arguments_of(event).bytes)
         elif meaning == Meaning.COLLECTIVE:
             self.exchanging.add(event.tid)
-            self.exchange.add(*_arrays(times))
-            self._add_collective(operation_of(event.name), times, event.tid, arguments_of(event))
+            told = arguments_of(event)._replace(operation=operation_of(event.name))
+            self._add_collective(told, times, event.tid)
         else:
             self.training.add(event.tid)
             if meaning == Meaning.STEP:
@@ -288,41 +305,33 @@ class Collector:
                 self.optimizing.add(*_arrays(times))
                 self.optimizers.add(event.name, *times, event.tid)
 
-    def _take_kernel(self, event: Event) -> None:
-        times = self._seconds(event, counted=False)
-        if times is None:
-            return
-        arguments = arguments_of(event)
-        operation, size = self.called.get(arguments.correlation, (arguments.operation, arguments.bytes))
-        if size < 0:
-            self._unnamed.append((len(self.collectives), arguments))
+    def _add_collective(self, told: Arguments, times: tuple[float, float], lane: int | str) -> None:
         self.exchange.add(*_arrays(times))
-        known = arguments._replace(bytes=size)
-        self._add_collective(operation or operation_of(event.name), times, event.tid, known)
-
-    def _add_collective(self, operation: str, times: tuple[float, float], lane: int | str, told: Arguments) -> None:
-        self.collectives.add(operation, *times, lane, told.bytes)
+        self.collectives.add(told.operation, *times, lane, told.bytes)
         self.correlations.append(told.correlation)
         self.groups.append(told.group)
 
-    def _take_device_mark(self, event: Event) -> None:
-        meaning, times = self._device_meanings[event.name], self._seconds(event, counted=True)
-        if times is None:
-            return
-        if meaning == Meaning.OPTIMIZER:
-            self.device_optimizer.add(event.tid, *_arrays(times))
-        elif meaning == Meaning.SHARDING:
-            self.device_sharding.add(event.name, *times, event.tid)
-        elif meaning == Meaning.COLLECTIVE:
-            self.exchange_streams.add(event.tid)
-
     def _work_off(self) -> None:
         if self._operators.count:
-            self._take_operators(*self._operators.together())
+            starts_us, lengths_us, lanes, meanings = self._operators.together()
+            real, starts, ends = self._times(starts_us, lengths_us)
+            self.strange += int(len(real) - real.sum())
+            for thread, here in self._by_lane(lanes, real & (meanings <= Meaning.PARAMETERS)):
+                self.operators.add(thread, starts[here], ends[here] + BRIDGED_S)
+                self.last_s[thread] = max(self.last_s.get(thread, 0.0), float(starts[here].max()))
+                for meaning, group in (
+                    (Meaning.BACKWARD, self.backward),
+                    (Meaning.COPY, self.copies),
+                    (Meaning.LAUNCH, self.launching),
+                ):
+                    those = here[meanings[here] == meaning]
+                    if len(those):
+                        group.add(thread, starts[those], ends[those])
+            self.training.update(self.backward.moments)
         if self._device.count:
             starts_us, lengths_us, lanes, meanings = self._device.together()
             real, starts, ends = self._times(starts_us, lengths_us)
-            self._strange += int(len(real) - real.sum())
+            self.strange += int(len(real) - real.sum())
             for stream, own in self._by_lane(lanes, real & (meanings == Meaning.OTHER)):
                 self.device.add(stream, starts[own], ends[own])
 
@@ -340,25 +349,6 @@ class Collector:
             real = (starts_us >= 0) & (starts_us < _LATEST_US) & (lengths_us >= 0) & (lengths_us < _LONGEST_US)
         begin = (starts_us - (self.zero_us or 0.0)) * 1e-6
         return real, begin, begin + lengths_us * 1e-6
-
-    def _take_operators(
-        self, starts_us: Times, lengths_us: Times, lanes: NDArray[np.int64], meanings: NDArray[np.uint8]
-    ) -> None:
-        real, starts, ends = self._times(starts_us, lengths_us)
-        self._strange += int(len(real) - real.sum())
-        real &= meanings <= Meaning.PARAMETERS
-        for thread, here in self._by_lane(lanes, real):
-            self.operators.add(thread, starts[here], ends[here] + BRIDGED_S)
-            self.last_s[thread] = max(self.last_s.get(thread, 0.0), float(starts[here].max()))
-            for meaning, group in (
-                (Meaning.BACKWARD, self.backward),
-                (Meaning.COPY, self.copies),
-                (Meaning.LAUNCH, self.launching),
-            ):
-                those = here[meanings[here] == meaning]
-                if len(those):
-                    group.add(thread, starts[those], ends[those])
-        self.training.update(self.backward.moments)
 
 
 def _arrays(times: tuple[float, float]) -> tuple[Times, Times]:

@@ -13,6 +13,7 @@ import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.text import plain
+from scalescope.traces.event_stream import UNREADABLE
 
 NOT_A_NUMBER = math.nan
 
@@ -28,11 +29,11 @@ class Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class Correlated(msgspec.Struct, gc=False):
-    """The arguments of a kernel, or of the call that launched it, as far as they tie both together."""
-
+class _Correlated(msgspec.Struct, gc=False):
     correlation: int = -1
 
+
+_correlated = msgspec.json.Decoder(_Correlated).decode
 
 _REMEMBERED = 1 << 16  # Names; a trace has millions of events and few names
 OPERATOR, DEVICE_WORK, HOST_MARK, DEVICE_MARK, CALL = range(1, 6)  # Categories of events; 0 for all others
@@ -186,32 +187,34 @@ def arguments_of(event: Event) -> Arguments:
     """The operation and size of a communication, as far as its own arguments tell."""
     try:
         found = msgspec.json.decode(event.args)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNREADABLE:
         found = {}
     if not isinstance(found, dict):
         found = {}
     name, external, correlation = (found.get(key) for key in ("Collective name", "External id", "correlation"))
+    item = _ITEM_BYTES.get(str(found.get("dtype")).lower(), 0)
+    counts = [found.get("In msg nelems"), found.get("Out msg nelems")]
+    sizes = [count * item for count in counts if item and isinstance(count, int) and 0 <= count < 1 << 50]
+    # The description of a process group names a mesh's dimension.
+    group, described = found.get("Process Group Name"), found.get("Process Group Description")
+    if isinstance(described, str) and described not in ("", "undefined"):
+        group = described
     return Arguments(
         operation_of(name) if isinstance(name, str) and name else "",
-        max(_message_bytes(found), _shape_bytes(found.get("Input Dims"), found.get("Input type"))),
+        max([*sizes, _shape_bytes(found.get("Input Dims"), found.get("Input type"))]),
         external if isinstance(external, int) else None,
         correlation if isinstance(correlation, int) and 0 <= correlation < 1 << 62 else -1,
-        _group_of(found),
+        group[:100] if isinstance(group, str) else "",
     )
 
 
-def _group_of(found: dict[str, Any]) -> str:
-    """The description of a process group, which names a mesh's dimension, or its name."""
-    name, described = found.get("Process Group Name"), found.get("Process Group Description")
-    told = described if isinstance(described, str) and described not in ("", "undefined") else name
-    return told[:100] if isinstance(told, str) else ""
-
-
-def _message_bytes(found: dict[str, Any]) -> int:
-    counts = [found.get("In msg nelems"), found.get("Out msg nelems")]
-    item = _ITEM_BYTES.get(str(found.get("dtype")).lower())
-    numbers = [count for count in counts if isinstance(count, int) and 0 <= count < 1 << 50]
-    return max(numbers) * item if numbers and item else -1
+def correlation_of(event: Event) -> int:
+    """What ties a kernel to the call that launched it; -1 where the arguments do not say."""
+    try:
+        number = _correlated(event.args).correlation
+    except UNREADABLE:
+        return -1
+    return number if 0 <= number < 1 << 62 else -1
 
 
 def _shape_bytes(shapes: object, kinds: object) -> int:

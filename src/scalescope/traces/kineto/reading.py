@@ -1,30 +1,25 @@
 """Reads traces of PyTorch's profiler: their steps, what a rank did in them, and the messages that carry gradients."""
 
-import contextlib
 from bisect import bisect_right
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from scalescope.engines import engine_of_trace
-from scalescope.intervals import NOTHING, Intervals, Moments, Times
-from scalescope.records.explanation import Loss
+from scalescope.intervals import Intervals, Moments, Times, holding
 from scalescope.records.timeline import Span
 from scalescope.text import plural
-from scalescope.traces.event_stream import EventStream, is_object
+from scalescope.traces.event_stream import EventStream, Places, is_object
 from scalescope.traces.kineto.activities import account, launched_since, spans_of
-from scalescope.traces.kineto.collector import Collector, Marks
-from scalescope.traces.kineto.events import CALL, CATEGORY, Correlated, Event, facts_of, is_collective
-from scalescope.traces.kineto.sharded import blocked, exchanging_ranges, issued
+from scalescope.traces.kineto.collector import Collector, Marks, launched
+from scalescope.traces.kineto.events import CALL, CATEGORY, Event, correlation_of, facts_of, is_collective
+from scalescope.traces.kineto.sharded import blocked, exchanging, issued
 from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Collectives, StepsFrom, Trace
-from scalescope.traces.trace_bytes import Places
 
 _MARKS = "marks"  # The lane of what the rank itself noted
 
@@ -54,27 +49,27 @@ def _marked(found: Collector) -> Steps:
     starts, ends = starts[order], ends[order]
     apart = np.concatenate([[True], starts[1:] >= np.maximum.accumulate(ends)[:-1] - 1e-6]) & (ends > starts)
     starts, ends = starts[apart], ends[apart]
-    if len(starts) > 1 and _is_cut_off(found.optimizers, starts, ends):
-        note = "The last step mark was cut off and is left out."
-        return Steps("marks", starts[:-1], ends[:-1], (note,))
-    return Steps("marks", starts, ends)
-
-
-def _is_cut_off(optimizers: Marks, starts: Times, ends: Times) -> bool:
-    """Check whether the last step lacks the optimizer that others have, or is short where no step has one."""
-    moments = np.sort(np.array(optimizers.start_s))
+    if len(starts) < 2:
+        return Steps("marks", starts, ends)
+    moments, lengths = np.sort(np.array(found.optimizers.start_s)), ends - starts
     counts = np.searchsorted(moments, ends) - np.searchsorted(moments, starts)
+    # The last one lacks the optimizer that others have, or is short where no step has one.
+    cut_off = lengths[-1] < np.median(lengths[:-1]) / 2
     if counts[:-1].any():
-        return bool(counts[-1] == 0 and np.median(counts[:-1]) >= 1)
-    lengths = ends - starts
-    return bool(lengths[-1] < np.median(lengths[:-1]) / 2)
+        cut_off = counts[-1] == 0 and np.median(counts[:-1]) >= 1
+    if cut_off:
+        return Steps("marks", starts[:-1], ends[:-1], ("The last step mark was cut off and is left out.",))
+    return Steps("marks", starts, ends)
 
 
 def _between_optimizers(found: Collector) -> Steps:
     """On CUDA between the ends of what Optimizer.step launched, which lag behind the calls."""
     ends = found.device_optimizer.all().ends
     if not len(ends):
-        ends = np.sort(_ends_of_one_optimizer(found.optimizers))
+        # Of the one that stepped most often and, among equals, last: others run inside or next to it.
+        names, which = np.unique(np.array(found.optimizers.names, dtype=object), return_inverse=True)
+        each = [np.array(found.optimizers.end_s)[which == at] for at in range(len(names))]
+        ends = np.sort(max(each, key=lambda those: (len(those), those.max()), default=np.zeros(0)))
     ends = ends[np.diff(ends, prepend=-np.inf) > 0]
     if len(ends) < 2:
         why = "it has no step marks and fewer than two calls of Optimizer.step"
@@ -83,68 +78,22 @@ def _between_optimizers(found: Collector) -> Steps:
     return Steps("optimizer", ends[:-1], ends[1:], ("Steps run from one end of Optimizer.step to the next.",))
 
 
-def _ends_of_one_optimizer(optimizers: Marks) -> Times:
-    """Ends of the optimizer that stepped most often and, among equals, last: others run inside or next to it."""
-    ends = np.array(optimizers.end_s)
-    names, which = np.unique(np.array(optimizers.names, dtype=object), return_inverse=True)
-    each = [ends[which == at] for at in range(len(names))]
-    return max(each, key=lambda those: (len(those), those.max()), default=np.zeros(0))
-
-
-def _in_order(found: Collector) -> NDArray[np.int64]:
-    """Indices of the file's collectives, in the order of their ends."""
-    marks = found.collectives
-    kept = np.flatnonzero([is_collective(name) for name in marks.names]) if len(marks) else np.zeros(0, dtype=np.int64)
-    return kept[np.argsort(np.array(marks.end_s)[kept], kind="stable")]
-
-
-def _collectives_of(found: Collector, kept: NDArray[np.int64]) -> Collectives:
-    marks = found.collectives
-    return Collectives(
-        np.array(marks.names, dtype=object)[kept],
-        np.array(marks.bytes, dtype=np.int64)[kept],
-        np.array(marks.start_s)[kept],
-        np.array(marks.end_s)[kept],
-    )
-
-
 def bucket_bytes(found: Collector, collectives: Collectives, steps: Steps) -> tuple[int, ...]:
     """Sizes of the allreduces that backward launched in a typical step, in the order of their launch."""
-    carries = _launched_by_backward(found, collectives)
     order = np.argsort(collectives.start_s, kind="stable")
-    order = order[carries[order]]
+    order = order[(collectives.operation == "allreduce")[order].astype(bool)]
+    marks = found.launches
+    if launches := [at for at in marks.by_start() if marks.names[at] == "allreduce"]:
+        lanes, starts_s = [marks.lanes[at] for at in launches], np.array(marks.start_s)[launches]
+        backward = {lane: found.backward.of(lane) for lane in set(lanes)}
+        inside = {lane: holding(*moments, starts_s) >= 0 for lane, moments in backward.items()}
+        pairs = launched(starts_s.tolist(), collectives.start_s[order].tolist())
+        order = order[[at for at, launch in pairs if inside[lanes[launch]][launch]]]
     starts, sizes = collectives.start_s[order], collectives.bytes[order]
     first, last = np.searchsorted(starts, steps.starts_s), np.searchsorted(starts, steps.ends_s)
     each = Counter(tuple(sizes[begin:end].tolist()) for begin, end in zip(first, last, strict=True))
     typical = max(each, key=lambda sizes: each[sizes], default=())
     return () if -1 in typical else typical
-
-
-def _launched_by_backward(found: Collector, collectives: Collectives) -> NDArray[np.bool_]:
-    """Launches and allreduces are first in, first out; one before the first launch was launched before the trace."""
-    allreduces = np.array(collectives.operation == "allreduce", dtype=bool)
-    launches = sorted(
-        (start, lane)
-        for name, start, lane in zip(found.launches.names, found.launches.start_s, found.launches.lanes, strict=True)
-        if name == "allreduce"
-    )
-    if not launches:
-        return allreduces
-    inside: dict[float, bool] = {}
-    for lane in {lane for _, lane in launches}:
-        moments = found.backward.of(lane)
-        times = np.array([start for start, other in launches if other == lane])
-        at = np.searchsorted(moments.starts, times, side="right") - 1
-        within = (
-            (at >= 0) & (times < moments.ends[np.maximum(at, 0)]) if len(moments.starts) else np.zeros(len(times), bool)
-        )
-        inside.update(zip(times.tolist(), within.tolist(), strict=True))
-    waiting = deque(start for start, _ in launches)
-    carries = np.zeros(len(allreduces), dtype=bool)
-    for at in np.argsort(collectives.start_s, kind="stable").tolist():
-        if allreduces[at] and waiting and waiting[0] <= collectives.start_s[at]:
-            carries[at] = inside[waiting.popleft()]
-    return carries
 
 
 def recognises(beginning: bytes) -> bool:
@@ -164,8 +113,12 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
     for events in stream:
         places.add(stream.piece, *found.take(events))
     found.complete()
-    if found.unnamed and len(found.ranges):
-        found.name_kernels(_called(found, stream, places))
+    if found.unnamed and (ranges := found.ranges):
+        named: dict[int, tuple[str, int]] = {}
+        for event, _, at in _calls(ranges, range(len(ranges)), found, stream, places):
+            if at >= 0 and (number := correlation_of(event)) >= 0:
+                named[number] = ranges.names[at], ranges.bytes[at]
+        found.name_kernels(named)
     if len(found.sharding) and not found.device.moments:
         found.blocked = blocked(found)
     facts = facts_of(stream.header + stream.footer, path)
@@ -174,13 +127,34 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         _add_marks(found, marks, epoch_s)
     cut = bool(stream.loss.reason) and not stream.footer.strip()
     on_device = bool(found.device.moments) or (cut and found.calls_device)
-    steps = steps_of(found, complete_until_s=_complete_until(found, on_device) if cut else np.inf)
+    until = np.inf
+    if cut:  # events are sorted by thread, and a GPU's come last
+        threads = set(found.steps.lanes) | set(found.optimizers.lanes)
+        until = min((found.last_s.get(lane, -np.inf) for lane in threads), default=-np.inf)
+        until = min(until, found.device.last()) if on_device else until
+    steps = steps_of(found, complete_until_s=until)
     parts, alone = account(found, steps.starts_s, steps.ends_s, on_device=on_device)
-    kept = _in_order(found)
-    collectives = _collectives_of(found, kept)
-    sharding = issued(found, *_calls(found, stream, places), kept)
+    events_ = found.collectives
+    kept = np.flatnonzero([is_collective(name) for name in events_.names])
+    kept = kept[np.argsort(np.array(events_.end_s)[kept], kind="stable")]
+    collectives = Collectives(
+        np.array(events_.names, dtype=object)[kept],
+        np.array(events_.bytes, dtype=np.int64)[kept],
+        np.array(events_.start_s)[kept],
+        np.array(events_.end_s)[kept],
+    )
+    launches, waits = dict[int, tuple[float, int | str]](), Moments()  # of FSDP2's kernels; for the GPU
+    wanted = set(found.correlations) - {-1} if len(found.sharding) else set()
+    for event, seconds, at in _calls(found.sharding, exchanging(found), found, stream, places) if wanted else ():
+        if "Synchronize" in event.name:
+            waits.add(np.array([seconds]), np.array([seconds + event.dur * 1e-6]))
+        if at >= 0 and (number := correlation_of(event)) in wanted:
+            launches[number] = seconds, event.tid
+    sharding = issued(found, launches, waits.between(), kept)
     modules = {} if sharding is None else dict(zip(collectives.start_s.tolist(), sharding.module.tolist(), strict=True))
     own = set() if sharding is None else set(collectives.operation[sharding.phase != ""].tolist())
+    if found.strange:
+        stream.lose(found.strange, 0, "there are events with impossible times or without a duration")
     notes = list(steps.notes)
     if on_device and (len(found.optimizers) or found.launched) and parts.optimizer is None:
         notes.append("The trace does not say which kernels Optimizer.step launched: they count as compute.")
@@ -207,60 +181,33 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         issued=sharding,
         device_bytes=facts.device_bytes,
         group_ranks=facts.group_ranks,
-        loss=_both(stream.loss, found.loss()),
+        loss=stream.loss,
         notes=tuple(notes),
         spans=_Spans(stream, places, found.knowing_the_same(), facts.rank or 0, on_device, modules),
     )
 
 
-def _called(found: Collector, stream: EventStream[Event], places: Places) -> dict[int, tuple[str, int]]:
-    """Operation and bytes by the correlation of the calls inside torch's ranges of NCCL; the file is read again."""
-    ranges, zero_us = found.ranges, found.zero_us or 0.0
-    decode = msgspec.json.Decoder(Correlated).decode
-    by_lane: dict[int | str, list[tuple[float, int]]] = {}
-    for at in np.argsort(np.array(ranges.start_s), kind="stable").tolist():
-        by_lane.setdefault(ranges.lanes[at], []).append((ranges.start_s[at], at))
-    called: dict[int, tuple[str, int]] = {}
-    pieces = places.holding(min(ranges.start_s), max(ranges.end_s))
-    for events in stream.again(pieces, stream.decoded, lambda events: events):
-        for event in events:
-            if CATEGORY[event.cat] != CALL or event.tid not in by_lane:
-                continue
-            seconds, own = (event.ts - zero_us) * 1e-6, by_lane[event.tid]
-            _, at = own[max(bisect_right(own, (seconds, len(ranges))) - 1, 0)]
-            if ranges.start_s[at] <= seconds <= ranges.end_s[at]:
-                with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
-                    called[decode(event.args).correlation] = ranges.names[at], ranges.bytes[at]
-    return called
-
-
 def _calls(
-    found: Collector, stream: EventStream[Event], places: Places
-) -> tuple[dict[int, tuple[float, int | str]], Intervals]:
-    """Read again what the host did for FSDP2's kernels, where a trace has any.
+    marks: Marks, which: Sequence[int], found: Collector, stream: EventStream[Event], places: Places
+) -> Iterator[tuple[Event, float, int]]:
+    """Calls of the host around some ranges, when each began, and the range that holds it (-1: none).
 
-    Returns:
-        When and on which thread each was launched, by correlation, and when the host waited for its GPU.
+    The file is read again.
     """
-    wanted, called, waits = set(found.correlations) - {-1}, dict[int, tuple[float, int | str]](), Moments()
-    if not wanted or not len(found.sharding):
-        return called, NOTHING
-    ranges, zero_us, decode = exchanging_ranges(found), found.zero_us or 0.0, msgspec.json.Decoder(Correlated).decode
-    pieces = places.holding(min(found.sharding.start_s), max(found.sharding.end_s))
+    by_lane: dict[int | str, list[tuple[float, int]]] = {}
+    for at in which:
+        by_lane.setdefault(marks.lanes[at], []).append((marks.start_s[at], at))
+    for lane in by_lane.values():
+        lane.sort()
+    pieces = places.holding(min(marks.start_s), max(marks.end_s))
     for events in stream.again(pieces, stream.decoded, lambda events: events):
         for event in events:
             if CATEGORY[event.cat] != CALL:
                 continue
-            seconds = (event.ts - zero_us) * 1e-6
-            if "Synchronize" in event.name:
-                waits.add(np.array([seconds]), np.array([seconds + event.dur * 1e-6]))
-            own = ranges.get(event.tid, [])
-            at = bisect_right(own, (seconds, np.inf)) - 1
-            if at >= 0 and seconds <= own[at][1]:
-                with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
-                    if (number := decode(event.args).correlation) in wanted:
-                        called[number] = seconds, event.tid
-    return called, waits.between()
+            seconds, own = (event.ts - (found.zero_us or 0.0)) * 1e-6, by_lane.get(event.tid, [])
+            place = bisect_right(own, (seconds, len(marks))) - 1
+            at = own[place][1] if place >= 0 else -1
+            yield event, seconds, at if at >= 0 and seconds <= marks.end_s[at] else -1
 
 
 @dataclass(frozen=True)
@@ -303,17 +250,3 @@ def _add_marks(found: Collector, marks: RankMarks, epoch_s: float) -> None:
     found.launched = {name: here(getattr(marks, name)) for name in ("input", "backward", "optimizer")}
     if len(marks.input.starts):
         found.inputs.add(_MARKS, *found.launched["input"])
-
-
-def _complete_until(found: Collector, on_device: bool) -> float:
-    """Moment until which a cut file is complete: its events are sorted by thread, and a GPU's come last."""
-    threads = [found.last_s.get(lane, -np.inf) for lane in set(found.steps.lanes) | set(found.optimizers.lanes)]
-    until = min(threads, default=-np.inf)
-    if on_device:
-        until = min(until, found.device.last())
-    return until
-
-
-def _both(stream: Loss, events: Loss) -> Loss:
-    reasons = [each.reason for each in (stream, events) if each.reason]
-    return Loss(events=stream.events + events.events, bytes=stream.bytes, reason="; ".join(reasons))

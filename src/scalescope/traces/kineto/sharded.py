@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scalescope.intervals import Intervals, Times
-from scalescope.traces.kineto.collector import Collector, Lanes
+from scalescope.intervals import Intervals, Times, holding
+from scalescope.traces.kineto.collector import Collector, Lanes, launched
 from scalescope.traces.trace import Issued
 
 ROOT = "root"  # The module that FSDP2 leaves unnamed in its ranges
@@ -34,9 +34,7 @@ class _Ranges(NamedTuple):
 
     def around(self, times: Times) -> NDArray[np.int64]:
         """The range that holds each moment; -1 where none does."""
-        at = np.searchsorted(self.starts, times, side="right") - 1
-        inside = (at >= 0) & (times <= self.ends[np.maximum(at, 0)]) if len(self.starts) else np.zeros(len(at), bool)
-        return np.where(inside, at, -1)
+        return holding(self.starts, self.ends, times)
 
 
 def issued(
@@ -85,7 +83,7 @@ def _copies(found: Collector) -> list[tuple[Literal["gathered", "reduced"], str,
     kinds = {"all_gather_copy_out": "gathered", "post_backward_reduce": "reduced"}
     marks, copies = found.device_sharding, list[tuple[Literal["gathered", "reduced"], str, float]]()
     computing: int | str | None = None
-    for at in np.argsort(np.array(marks.start_s), kind="stable").tolist():
+    for at in marks.by_start():
         kind, module = _parsed(marks.names[at])
         if kind in kinds:
             computing = marks.lanes[at] if computing is None else computing
@@ -124,13 +122,9 @@ def blocked(found: Collector) -> Lanes:
     return waits
 
 
-def exchanging_ranges(found: Collector) -> dict[int | str, list[tuple[float, float]]]:
-    """By thread the ranges in which FSDP2 launches collectives, ascending."""
-    ranges = dict[int | str, list[tuple[float, float]]]()
-    for lane in set(found.sharding.lanes):
-        mine = _ranges(found, lane, _EXCHANGING)
-        ranges[lane] = list(zip(mine.starts.tolist(), mine.ends.tolist(), strict=True))
-    return ranges
+def exchanging(found: Collector) -> list[int]:
+    """The ranges in which FSDP2 launches collectives, by their places among its ranges."""
+    return [at for at, name in enumerate(found.sharding.names) if _parsed(name)[0] in _EXCHANGING]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -169,26 +163,17 @@ def _issues(
             issue_s[at], lanes[at] = called[correlation]
     if called:
         return issue_s, lanes
-    order = np.argsort(np.array(works.start_s), kind="stable").tolist()
+    marks = found.launches
     for operation in set(works.names):
-        launches = iter(sorted(_outermost(found, operation), key=lambda launch: launch[0]))
-        launch = next(launches, None)
-        for at in order:
-            if works.names[at] == operation and launch is not None and launch[0] <= works.start_s[at]:
-                issue_s[at], lanes[at] = launch
-                launch = next(launches, None)
+        until, launches = dict[int | str, float](), list[int]()
+        for at in marks.by_start():  # without those inside another one
+            if marks.names[at] == operation and marks.start_s[at] >= until.get(marks.lanes[at], -np.inf):
+                launches.append(at)
+                until[marks.lanes[at]] = marks.end_s[at]
+        own = [at for at in works.by_start() if works.names[at] == operation]
+        for at, launch in launched([marks.start_s[at] for at in launches], [works.start_s[at] for at in own]):
+            issue_s[own[at]], lanes[own[at]] = marks.start_s[launches[launch]], marks.lanes[launches[launch]]
     return issue_s, lanes
-
-
-def _outermost(found: Collector, operation: str) -> list[tuple[float, int | str]]:
-    """Launches of an operation without those inside another one."""
-    marks, until, outermost = found.launches, dict[int | str, float](), list[tuple[float, int | str]]()
-    for at in np.argsort(np.array(marks.start_s), kind="stable").tolist():
-        lane = marks.lanes[at]
-        if marks.names[at] == operation and marks.start_s[at] >= until.get(lane, -np.inf):
-            outermost.append((marks.start_s[at], lane))
-            until[lane] = marks.end_s[at]
-    return outermost
 
 
 def _is_followed(found: Collector, issue_s: Times) -> NDArray[np.bool_]:
