@@ -38,6 +38,9 @@ SECTIONS = {
     "rank_zero": {
         "rank_zero": "scripts predicted as rank 0 of N, DDP and FSDP2, against real gloo ranks of this machine"
     },
+    "rank_zero_gpu": {
+        "rank_zero_gpu": "a GPT as rank 0 of 1 to 512, DDP and FSDP2, against real ranks of one GPU (needs a GPU)"
+    },
     "estimates": {
         "estimates_repeat": "five estimates in a row of three models that are not built in, each with real launches",
         "launch_length": "launches that end once their mean is known: time and spread against launches of 10 s",
