@@ -56,7 +56,7 @@ SECTIONS = {
         "published": "PyTorch's own DDP benchmark, four models on 1 to 16 V100 and two bucket sizes, predicted"
     },
     "published_fsdp": {
-        "published_fsdp": "llm-foundry's FSDP table on A100s, predicted from its fewest GPUs, beside no change"
+        "published_fsdp": "published FSDP and HSDP steps on A100s, predicted from the fewest GPUs, beside no change"
     },
     "gpu": {
         "profile_gpu": "a profile of resnet50 on a GPU: time and memory against batch, batches between (needs a GPU)",
