@@ -81,7 +81,7 @@ class RankZero:
         self._asked, self._clock, self._line, self._end = asked, clock, line, end
         self._warned: list[str] = []
         self.recording = Recording()
-        self._seams = Seams(asked.ranks, self.recording, self._warn, self._refuse)
+        self._seams = Seams(asked.ranks, self.recording, self._warn, self._miss, self._refuse)
         self._writes = None if asked.may_write else Writes(folder, self._saved, self._warn)
         self.reset()
         os.environ.update(_variables(asked))
@@ -106,10 +106,14 @@ class RankZero:
 
     # What a script shows
 
-    def _warn(self, sentence: str) -> None:
+    def _warn(self, sentence: str, kind: str = "rank_zero_warning") -> None:
         if sentence not in self._warned and len(self._warned) < 50:
             self._warned.append(sentence)
-            self._line("rank_zero_warning", text=sentence)
+            self._line(kind, text=sentence)
+
+    def _miss(self, sentence: str) -> None:
+        """Warn of what only another rank could have told: a script that fails later may have needed it."""
+        self._warn(sentence, "rank_zero_peer")
 
     def _saved(self, what: str) -> None:
         self._line("rank_zero_save", text=what)

@@ -290,7 +290,9 @@ def _record(what: str, np: int, ranks_per_node: int, watch: _Watch, ending: Endi
             what, np, ranks_per_node, seen, memory or "the process was killed, perhaps out of memory"
         )
     if not ended_well and ending.code != EXIT_CODE:
-        raise WorkFailed(f"as rank 0 of {np} {_why(watch, ending, output)} (see {folder / LAUNCHER_OUTPUT})")
+        needs = _peers(seen) or _waits_for(output)
+        why = f"{_why(watch, ending, output)}{f': {needs}' * bool(needs)} (see {folder / LAUNCHER_OUTPUT})"
+        raise (UsageError if needs else WorkFailed)(f"as rank 0 of {np} {why}")
     if not seen:
         raise UsageError(f"as rank 0 of {np} the command made no optimizer step: name a script that trains with torch")
     records = [_of_process(what, np, ranks_per_node, each, seen) for each in seen]
@@ -308,12 +310,21 @@ def _why(watch: _Watch, ending: Ending, output: Sequence[str]) -> str:
     """Reason for a failure, in one line; the script's last error where it printed one."""
     if ending.details:  # given up
         return ending.problem
-    for line in reversed(output):
-        if found := _WAITS_FOR_KEY.search(line):
-            key = f" ({plain(found[1], 60)})" if found[1] else ""
-            return f"the script waits for what another rank puts into the store{key}, and there is no other rank"
     errors = [found[1] for line in output if (found := _ERROR.match(line.strip())) and "ChildFailedError" not in line]
     return f"the script failed: {plain(errors[-1], 200)}" if errors else f"{watch.died(ending.code)}"
+
+
+def _peers(seen: Iterable[_Seen]) -> str:
+    """Reason for which the script needs real ranks, if it went on without what another one would have told it."""
+    told = _texts(seen, "peer")
+    return f"it needs real ranks ({told[0]}): scalescope measure starts them" if told else ""
+
+
+def _waits_for(output: Sequence[str]) -> str:
+    """Reason for which the script needs real ranks, if it waited for what another one would have put into a store."""
+    found = next((found for line in reversed(output) if (found := _WAITS_FOR_KEY.search(line))), None)
+    key = f" ({plain(found[1], 60)})" if found and found[1] else ""
+    return f"it needs real ranks (it waits for what another rank puts into the store{key})" if found else ""
 
 
 def _without_memory(what: str, np: int, ranks_per_node: int, seen: Sequence[_Seen], text: str) -> RankZero:
@@ -351,11 +362,11 @@ def _of_process(what: str, np: int, ranks_per_node: int, seen: _Seen, together: 
     """The record of one process; of several that ran next to each other only steps count in which all of them did."""
     end = seen.end
     assert end
-    steps = _timed(seen, together)
-    recorded = seen.of("step")
-    _check_batches(np, seen, steps)
+    _check_batches(np, seen)
     if not end.steps:
-        raise UsageError(f"as rank 0 of {np} the script made no optimizer step: it has to train with torch.optim")
+        why = _peers([seen]) or "it has to train with torch.optim"
+        raise UsageError(f"as rank 0 of {np} the script made no optimizer step: {why}")
+    steps, recorded = _timed(seen, together), seen.of("step")
     if len(steps) < _FEWEST_TIMED or not recorded:
         raise UsageError(
             f"as rank 0 of {np} the script ended after {plural(end.steps, 'step')}, which are too few to be timed: "
@@ -373,7 +384,16 @@ def _of_process(what: str, np: int, ranks_per_node: int, seen: _Seen, together: 
         raise UsageError(f"as rank 0 of {np}: {known.title} starts its own ranks, which nothing stands in for")
     times = [step.seconds for step in steps]
     step_s = fmean(times)
-    warnings = [*_texts([seen], "warning"), *([known.not_recorded] if known and known.not_recorded else [])]
+    warnings = [
+        *_texts([seen], "warning"),
+        *_texts([seen], "peer"),
+        *([known.not_recorded] if known and known.not_recorded else []),
+    ]
+    shards = any(row[0] == "reduce_scatter" and row[5] for row in typical.messages)
+    if shards and known and "reducescatter" not in known.operations:
+        warnings.append(
+            f"a part of the model is sharded by FSDP2: the map is named after {known.title}, both are in it"
+        )
     if differ:
         warnings.append(f"collectives differ from step to step: those of the most common of {differ} kinds are given")
     if end.why != "enough" and len(times) < _FEW_TIMED:
@@ -414,13 +434,13 @@ def _of_process(what: str, np: int, ranks_per_node: int, seen: _Seen, together: 
 
 
 def _timed(seen: _Seen, together: Sequence[_Seen]) -> list[Step]:
-    """Steps of the blocks that were timed, while all processes were timed."""
+    """Steps of the blocks that were timed, while all of `together` were timed."""
     steps = seen.log.steps()
     numbers = [number for block in seen.of("timed") for number in range(block.first, block.first + block.steps)]
     timed = [steps[number] for number in numbers if number < len(steps)]
-    if len(together) > 1:
-        spans = [_timed(each, [each]) for each in together]
-        first, last = max(span[0].start for span in spans if span), min(span[-1].end for span in spans if span)
+    spans = [span for each in together if (span := _timed(each, ()))]
+    if len(spans) > 1:
+        first, last = max(span[0].start for span in spans), min(span[-1].end for span in spans)
         timed = [step for step in timed if step.start >= first and step.end <= last] or timed
     usual, samples = _usual(step.samples for step in steps), [step.samples for step in timed if step.samples]
     if samples and fmean(samples) > _AS_USUAL * usual:  # a loop that fetches ahead may count a batch one step later
@@ -434,7 +454,7 @@ def _usual(samples: Iterable[int]) -> int:
     return counted.most_common(1)[0][0] if counted else 0
 
 
-def _check_batches(np: int, seen: _Seen, steps: Sequence[Step]) -> None:
+def _check_batches(np: int, seen: _Seen) -> None:
     """Refuse epochs that N ranks shrink to no batch, or to a short one."""
     loaders = seen.of("loader")
     empty = [line for line in loaders if not line.batches]
