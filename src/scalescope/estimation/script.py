@@ -78,10 +78,11 @@ def estimate_script(request: EstimateRequest, progress: Progress) -> Prediction:
             efficiency_goal=request.efficiency,
         )
         prediction = predict_recorded(question)
-        cores, few_cores = host.cores().physical, ()
+        said, cores = sizes.failed, host.cores().physical
         if threads > cores and cluster.device == "cpu":
-            few_cores = (f"the script used {threads} threads on {cores} cores: run it on a machine like the cluster's",)
-        prediction = msgspec.structs.replace(prediction, warnings=(*few_cores, *sizes.failed, *prediction.warnings))
+            few = f"the script used {threads} threads on {cores} cores: run it on a machine like the cluster's"
+            said = (few, *said)
+        prediction = msgspec.structs.replace(prediction, warnings=(*said, *prediction.warnings))
         save(prediction, folder / PREDICTION)
         if request.verify:
             prediction = _verified(request, prediction, threads, folder, progress)
@@ -192,6 +193,7 @@ class _Sizes:
             record = run_as_rank_zero(
                 self._request.command,
                 np=ranks,
+                what=self._request.what,
                 ranks_per_node=min(ranks, self._per_node),
                 copies=copies,
                 threads=self._threads,
@@ -206,7 +208,6 @@ class _Sizes:
                 raise
             self._problems.append(problem)
             return
-        record = msgspec.structs.replace(record, what=self._request.what)
         append(record, self._folder / RECORDS)
         self._records[ranks] = record
 
