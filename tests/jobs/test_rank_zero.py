@@ -162,6 +162,16 @@ def test_a_line_of_torchrun_for_many_nodes_is_one_process(tmp_path: Path) -> Non
     assert [(message.operation, message.ranks) for message in record.messages] == [("all_reduce", 64)]
 
 
+def test_options_of_a_module_that_torchrun_starts_stay_its_own(tmp_path: Path) -> None:
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=4", "--rdzv-id", "17")
+    script = """
+    assert sys.argv[1:] == ["--nnodes", "2"], sys.argv
+    dist.init_process_group("gloo")
+    train(DistributedDataParallel(nn.Linear(32, 32)))
+    """
+    assert run(tmp_path, script, command=(*launcher, "-m", "train", "--nnodes", "2")).engine == "ddp"
+
+
 def test_copies_of_a_script_train_at_the_same_time(tmp_path: Path) -> None:
     script = """
     dist.init_process_group("gloo")
