@@ -22,7 +22,7 @@ SECTIONS = {
     "warmup": {"warmup": "planted ends of warm-up, and what is found"},
     "studies": {
         "fixed_cost": "planted fixed costs and work, and what the fit finds",
-        "hosts": "strong, weak and batch study of the cnn on 1, 2 and 4 namespace hosts, DDP and Horovod (needs root)",
+        "hosts": "strong, weak and batch study of the cnn on 1, 2 and 4 namespace hosts, three engines (needs root)",
         "lab11": "resnet101 and vgg19 on Horovod: three speedups of the same work on 1 and 2 processes",
         "study_hosts": "the examples' script on 2 hosts at 100 Mbit/s, studied: is what tune found confirmed? (root)",
     },

@@ -264,6 +264,7 @@ NEEDING = {
         dist.broadcast_object_list(told, src=7)
         assert told[0] == "train"
         """,
+    "what another rank scatters (scatter) is not known": "dist.scatter_object_list([None], None, src=7)",
     "what another rank sends (recv) is not known": """
         steps = torch.zeros(1)
         dist.recv(steps, src=7)

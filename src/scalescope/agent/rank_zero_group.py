@@ -296,24 +296,29 @@ def group_class(c10d: Any, recording: Recording, miss: Told, refuse: Told) -> An
             return self._run("gather", whole, lambda: _repeat(outputs, inputs), whole if outputs else ())
 
         def scatter(self, outputs: list[Any], inputs: list[list[Any]], opts: Any = None) -> Any:
+            if not inputs:
+                return self._receive("scatter", "scatters", outputs, outputs * self._size)
+
             def fill() -> None:
                 for output, parts in zip(outputs, inputs):  # noqa: B905
                     output.detach().copy_(parts[self._here])
 
-            whole = [each for one in inputs for each in one] or outputs * self._size
-            return self._run("scatter", whole, fill, outputs)
+            return self._run("scatter", [each for one in inputs for each in one], fill, outputs)
 
         def send(self, tensors: list[Any], to: int, tag: int = 0) -> Any:
             return self._run("send", tensors)
 
         def recv(self, tensors: list[Any], of: int, tag: int = 0) -> Any:
-            miss("what another rank sends (recv) is not known: the script went on with zeros")
+            return self._receive("recv", "sends", tensors, tensors)
+
+        def _receive(self, operation: str, does: str, tensors: list[Any], whole: list[Any]) -> Any:
+            miss(f"what another rank {does} ({operation}) is not known: the script went on with zeros")
 
             def fill() -> None:
                 for each in tensors:
                     each.detach().zero_()
 
-            return self._run("recv", tensors, fill, tensors)
+            return self._run(operation, whole, fill, tensors)
 
         def recv_anysource(self, tensors: list[Any], tag: int = 0) -> Any:
             return self.recv(tensors, -1, tag)

@@ -173,14 +173,20 @@ class _Sizes:
         return tuple(f"left out: {problem}" for problem in self._problems)
 
     def _between(self, processes: Sequence[int]) -> list[int]:
-        """Doublings that neighbours do not tell: next to a size that fails or does not fit, where the batch changes."""
-        kinds = scaling_of({ranks: record.batch for ranks, record in self._records.items() if record.fits})
-        edge = self._problems or len({record.fits for record in self._records.values()}) > 1
-        if kinds == "weak" and not edge:
-            return []
-        most = max(self._records)
-        doubled = [2**power for power in range(1, most.bit_length())]
-        return [each for each in doubled if each < most and each in processes and each not in self._tried]
+        """Doublings that neighbours do not tell: next to a size that fails or does not fit, or all if batches shrink."""
+        fits = {ranks for ranks, record in self._records.items() if record.fits}
+        shrinks = scaling_of({ranks: self._records[ranks].batch for ranks in fits}) == "strong"
+
+        def is_told(size: int) -> bool:
+            below, above = (
+                max(each for each in self._tried if each < size),
+                min(each for each in self._tried if each > size),
+            )
+            return {below, above} <= fits and not shrinks
+
+        doubled = [2**power for power in range(1, max(self._records).bit_length())]
+        wanted = [each for each in doubled if each < max(self._records) and each in processes]
+        return [each for each in wanted if each not in self._tried and not is_told(each)]
 
     def _one(self, ranks: int) -> None:
         if ranks in self._tried:

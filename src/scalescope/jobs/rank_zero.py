@@ -48,6 +48,7 @@ _OUT_OF_MEMORY = re.compile(
 _ERROR = re.compile(r"^(?:\[rank\d+\]:\s*)?((?:\w+\.)*\w*(?:Error|Exception|Refused)(?::.*)?)$")
 _WAITS_FOR_KEY = re.compile(r"(?i)\bwait timeout\b(?: after \d+ ?ms, keys: (\S+))?")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
+_OPTION = re.compile(r"--([\w-]+)(?:=(.*))?")
 _OF_NODES, _OF_RANKS = ("nnodes", "num-machines"), ("nproc-per-node", "num-processes")
 _OF_MEETING = ("node-rank", "machine-rank", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf")
 _OF_LAUNCHERS = (*_OF_NODES, *_OF_RANKS, *_OF_MEETING)  # Options that say how many start, and where they meet
@@ -145,17 +146,18 @@ def _one_process(command: tuple[str, ...]) -> tuple[str, ...]:
     launcher, words = list(command[:script]), []
     while launcher:
         word = launcher.pop(0)
-        name, equals, value = word.partition("=")
-        option = name.removeprefix("--").replace("_", "-")
-        if not name.startswith("--") or option not in _OF_LAUNCHERS:
+        found = _OPTION.fullmatch(word)
+        name, value = found.groups() if found else ("", "")
+        option = name.replace("_", "-")
+        if option not in _OF_LAUNCHERS:
             words.append(word)
             continue
-        if not equals and launcher:
-            value = launcher.pop(0)
+        if value is None:  # the next word
+            value = launcher.pop(0) if launcher else ""
         if option in _OF_NODES:
-            words.append(f"{name}=1")
+            words.append(f"--{name}=1")
         elif option in _OF_RANKS:
-            words.append(f"{name}={min(int(value), _MOST_OF_ONE_LINE) if value.isdigit() else value}")
+            words.append(f"--{name}={min(int(value), _MOST_OF_ONE_LINE) if value.isdigit() else value}")
     return (*words, *command[script:])
 
 

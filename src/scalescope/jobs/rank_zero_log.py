@@ -66,7 +66,7 @@ class Seen(NamedTuple):
 
 
 def read_process(path: Path) -> Seen | None:
-    """What the process of this file did; None: it has not come to its end, or was a launcher."""
+    """Read what the process of this file did; None: it has not come to its end, or was a launcher."""
     log, decode = RankLog(path), msgspec.json.Decoder(_Line).decode
     log.poll()
     lines = [decode(data) for data in path.read_bytes().splitlines() if b'"rank_zero_' in data]
