@@ -45,14 +45,6 @@ class Asked(NamedTuple):
     may_write: bool
 
 
-def asked_from_environment() -> Asked | None:
-    """The request; None: there is none."""
-    words = (os.environ.get("SCALESCOPE_RANK_ZERO") or "").split(":")
-    if len(words) < 3:
-        return None
-    return Asked(int(words[0]), int(words[1]), float(words[2]), "writes" in words[3:])
-
-
 def begin(folder: str, clock: StepClock, line: Callable[..., None], end: Callable[[], None]) -> RankZero | None:
     """Pretend in this process; None where nobody asks for it. Other ranks of a launch line end here.
 
@@ -62,11 +54,12 @@ def begin(folder: str, clock: StepClock, line: Callable[..., None], end: Callabl
         line: Writes a line into this process's record.
         end: Closes the record.
     """
-    asked = asked_from_environment()
-    if asked is None:
+    words = os.environ.get("SCALESCOPE_RANK_ZERO", "").split(":")
+    if len(words) < 3:
         return None
     if any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > 0 for name in _LAUNCHERS):
         os._exit(0)
+    asked = Asked(int(words[0]), int(words[1]), float(words[2]), "writes" in words[3:])
     return RankZero(folder, asked, clock, line, end)
 
 

@@ -173,7 +173,7 @@ class _Sizes:
         return tuple(f"left out: {problem}" for problem in self._problems)
 
     def _between(self, processes: Sequence[int]) -> list[int]:
-        """Doublings that neighbours do not tell: next to a size that fails or does not fit, or all if batches shrink."""
+        """Doublings that neighbours do not tell: next to a size that fails or does not fit; all if batches shrink."""
         fits = {ranks for ranks, record in self._records.items() if record.fits}
         shrinks = scaling_of({ranks: self._records[ranks].batch for ranks in fits}) == "strong"
 
