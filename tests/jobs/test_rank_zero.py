@@ -201,6 +201,16 @@ def test_shards_take_less_memory_on_more_ranks(tmp_path: Path) -> None:
     assert 180 < alone - of_many < 300
 
 
+def test_a_script_that_ends_while_its_memory_is_weighed_ends_well(tmp_path: Path) -> None:
+    script = """
+    dist.init_process_group("gloo")
+    train(DistributedDataParallel(nn.Linear(32, 32)), 10)
+    """
+    record = run(tmp_path, script)
+    assert "ended by itself after 10 steps" in record.warnings[0]
+    assert "callback is not found" not in (tmp_path / "records" / "launcher.out").read_text()
+
+
 def test_memory_that_runs_out_is_an_answer(tmp_path: Path) -> None:
     record = run(
         tmp_path,
