@@ -22,7 +22,7 @@ SECTIONS = {
     "warmup": {"warmup": "planted ends of warm-up, and what is found"},
     "studies": {
         "fixed_cost": "planted fixed costs and work, and what the fit finds",
-        "hosts": "strong, weak and batch study of the cnn on 1, 2 and 4 namespace hosts, DDP and Horovod (needs root)",
+        "hosts": "strong, weak and batch study of the cnn on 1, 2 and 4 namespace hosts, three engines (needs root)",
         "lab11": "resnet101 and vgg19 on Horovod: three speedups of the same work on 1 and 2 processes",
         "study_hosts": "the examples' script on 2 hosts at 100 Mbit/s, studied: is what tune found confirmed? (root)",
     },
@@ -36,6 +36,9 @@ SECTIONS = {
     "rank_zero": {
         "rank_zero": "scripts predicted as rank 0 of N, DDP and FSDP2, against real gloo ranks of this machine"
     },
+    "rank_zero_gpu": {
+        "rank_zero_gpu": "a GPT as rank 0 of 1 to 512, DDP and FSDP2, against real ranks of one GPU (needs a GPU)"
+    },
     "estimates": {
         "estimates_repeat": "five estimates in a row of three models that are not built in, each with real launches",
         "launch_length": "launches that end once their mean is known: time and spread against launches of 10 s",
@@ -45,8 +48,10 @@ SECTIONS = {
         "coverage_estimate": "simulated machines: how often 90 % intervals of estimates hold",
     },
     "published": {
-        "published": "PyTorch's own DDP benchmark, four models on 1 to 16 V100 and two bucket sizes, predicted",
-        "published_fsdp": "llm-foundry's FSDP table on A100s, predicted from its fewest GPUs, beside no change",
+        "published": "PyTorch's own DDP benchmark, four models on 1 to 16 V100 and two bucket sizes, predicted"
+    },
+    "published_fsdp": {
+        "published_fsdp": "published FSDP and HSDP steps on A100s, predicted from the fewest GPUs, beside no change"
     },
     "gpu": {
         "profile_gpu": "a profile of resnet50 on a GPU: time and memory against batch, batches between (needs a GPU)",

@@ -1,4 +1,7 @@
-"""Scripts predicted from their steps as rank 0 of N, against real gloo ranks of this machine; nothing is fitted."""
+"""Scripts predicted from their steps as rank 0 of N, against real gloo ranks of this machine; nothing is fitted.
+
+`python -m benchmarks.rank_zero "gpt, FSDP2"` runs some of the trainings alone.
+"""
 
 import math
 import shutil
@@ -13,26 +16,25 @@ from scalescope import host
 from scalescope.api import estimate, measure
 
 FOLDER = Path("results") / "bench" / "rank_zero"
-_SHARDED = ("examples/slow_sharded.py", "--steps", "300", "--reshard")
 TRAININGS: dict[str, tuple[str, ...]] = {
     "cnn, DDP": ("examples/train_ddp.py", "--epochs", "8"),
-    "gpt, DDP": ("-m", "benchmarks.rank_zero_gpt", "--engine", "ddp"),
-    "gpt, FSDP2": ("-m", "benchmarks.rank_zero_gpt", "--engine", "fsdp2"),
-    "blocks, FSDP2": _SHARDED,
-    "blocks, FSDP2, batch 512": (*_SHARDED, "--batch", "512"),
+    "gpt, DDP": ("examples/train_gpt.py", "--engine", "ddp"),
+    "gpt, FSDP2": ("examples/train_gpt.py", "--engine", "fsdp2"),
+    "blocks, FSDP2": ("examples/slow_sharded.py", "--steps", "200", "--reshard"),
 }
+RANKS = (2, 4, 8)
 TRUTHS = 3  # Launches of every training: one before it is predicted, the others after
 
 
-def rank_zero() -> list[dict[str, Any]]:
-    """DDP and FSDP2 on 2 ranks, and on 4, 8 and 16 where there are as many cores."""
+def rank_zero(*names: str) -> list[dict[str, Any]]:
+    """DDP and FSDP2 on 2 ranks, and on 4 and 8 where there are as many cores; all trainings, or those named."""
     cores = host.cores().physical
-    counts = [count for count in (2, 4, 8, 16) if count <= cores]
+    counts = [count for count in RANKS if count <= cores]
     threads = host.threads_per_rank(cores, max(counts))
     shutil.rmtree(FOLDER, ignore_errors=True)
-    rows = []
-    for name, words in TRAININGS.items():
-        command = [sys.executable, *words]
+    rows: list[dict[str, Any]] = []
+    for name in names or TRAININGS:
+        command = [sys.executable, *TRAININGS[name]]
         place = FOLDER / name.replace(", ", "-").replace(" ", "-")
 
         def launched(
@@ -55,7 +57,7 @@ def rank_zero() -> list[dict[str, Any]]:
             if cell.np > 1:
                 truth = sorted([*before[cell.np], *after[cell.np]])
                 rows.append(_row(name, cell, truth, predicted))
-    print_table(rows)
+        print_table(rows[-len(counts) :])
     keep_points("rank_zero", rows)
     errors = [abs(row["error %"]) for row in rows]
     inside = sum(row["covered"] for row in rows)
@@ -86,3 +88,7 @@ def _row(name: str, cell: Any, truth: list[float], predicted: Any) -> dict[str, 
         "exposed ms": 1e3 * cell.exposed_s,
         "disturbed": "; ".join(predicted.doubts),
     }
+
+
+if __name__ == "__main__":
+    print_table(rank_zero(*sys.argv[1:]))

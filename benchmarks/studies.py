@@ -41,7 +41,7 @@ def _measure(lab: Any, folder: Path, words: tuple[str, ...]) -> Scaling:
     else:
         names = ",".join(f"{host}:1" for host in lab.names)
         where = ("--hosts", names, "--threads-per-rank", "1", "-o", str(folder))
-        command = ("measure", "cnn", "--engine", "ddp,horovod", *where, *words)
+        command = ("measure", "cnn", "--engine", "ddp,horovod,fsdp2", *where, *words)
     lab.run("h1", scalescope_words(*command), check=True, stdout=subprocess.DEVNULL)
     return load(folder / "scaling.json", Scaling)
 

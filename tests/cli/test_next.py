@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import made_explanation
+import made_predictions
 import made_scalings
 import msgspec
 import pytest
@@ -21,6 +22,7 @@ from scalescope.records.request import EstimateRequest, MeasureRequest, Plan
 from scalescope.records.store import save
 from scalescope.records.tuning import TuneRequest
 from scalescope.verbs import find_verb
+from scalescope.verbs.estimate import after_estimate
 from scalescope.verbs.explain import after_traces, request_behind
 from scalescope.verbs.measure import after_measure
 from scalescope.verbs.verb import retyped
@@ -155,6 +157,14 @@ def test_what_can_be_neither_launched_nor_tuned_is_measured_next_as_it_is(tmp_pa
     request = request_behind(sharded, [tmp_path])
     assert request.engines == ()
     assert after_traces(sharded, request) == "scalescope measure --np 1,2 -- COMMAND"
+
+
+def test_a_script_that_was_mapped_is_measured_as_it_is(scalescope: CommandLine) -> None:
+    (scalescope.folder / "train.py").touch()
+    request = EstimateRequest(command=("python", "train.py"), np=(1, 2), cluster="cluster.toml")
+    line = after_estimate(request, made_predictions.hopeless(), scalescope.folder)
+    assert line == "scalescope measure --np 1,2 -- python train.py"
+    assert scalescope.in_this_process("measure", "--dry-run", *shlex.split(line)[2:]).stdout
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from command_line import CommandLine
+from scalescope import host
 from scalescope.records.prediction import Prediction
 from scalescope.records.rank_zero import RankZero
 from scalescope.records.request import EstimatePlan
@@ -78,6 +79,11 @@ def test_a_described_cluster_is_mapped_beyond_this_machine_and_between_the_sizes
     memory = [cell.memory_bytes for cell in made.cells if cell.np >= 2]
     assert memory == sorted(memory, reverse=True)  # shards get smaller
     assert "the sizes between them are interpolated" in done.stdout
+    cores = host.cores()
+    for record in load_lines(line.folder / "out" / "rank_zero.jsonl", RankZero):
+        assert record.copies * record.threads <= max(cores.logical, record.threads), "copies have cores of their own"
+    told = f"the script used 4 threads on {cores.physical} cores" in " ".join(done.stdout.split())
+    assert told == (cores.physical < 4)
     following = "measure --np 1," if made.trusted else "estimate --np 1..8"  # again where the machine was busy
     assert f"Next: scalescope {following}" in done.stdout
 
@@ -127,7 +133,7 @@ def test_what_a_script_cannot_be_asked_is_one_line(line: CommandLine, words: tup
 
 def test_a_script_that_never_steps_is_one_line_and_leaves_nothing_running(line: CommandLine) -> None:
     (line.folder / "idle.py").write_text("import torch\nprint(torch.ones(1))\n")
-    done = line("estimate", "--np", "1", "-o", "out", "--", sys.executable, "idle.py", code=2)
+    done = line("estimate", "--np", "1,2", "-o", "out", "--", sys.executable, "idle.py", code=2)
     assert "no optimizer step" in done.stderr
     assert done.stderr.strip().count("\n") == 0
     assert line.processes() == []
@@ -137,4 +143,48 @@ def test_a_script_that_fails_as_every_rank_0_is_one_line(line: CommandLine) -> N
     (line.folder / "fails.py").write_text("import torch\nraise RuntimeError('no such data')\n")
     done = line("estimate", "--np", "1,2", "-o", "out", "--", sys.executable, "fails.py", code=1)
     assert "no such data" in done.stderr
+    assert line.processes() == []
+
+
+TRAINING = """
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+while True:
+    model(torch.randn(16, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+FOURS = """
+import os, torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]) // 4, 4), mesh_dim_names=("copies", "shards"))
+model = fully_shard(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)), mesh=mesh)
+"""
+
+
+def test_numbers_that_a_mesh_does_not_divide_are_left_out_and_said(line: CommandLine) -> None:
+    (line.folder / "fours.py").write_text(FOURS + TRAINING)
+    words = "--np", "2..8", "--cluster", str(TWO_NODES), "-o", "out", "--details"
+    done = line("estimate", *words, "--", sys.executable, "fours.py")
+    made = load(line.folder / "out" / "estimate.json", Prediction)
+    assert (made.engine, made.ran_as, [cell.np for cell in made.cells]) == ("hsdp", (4, 8), [4, 8])
+    assert "left out: as rank 0 of 2 the script failed" in " ".join(done.stdout.split())
+
+
+PEERS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+names = [None] * dist.get_world_size()
+dist.all_gather_object(names, dist.get_rank())
+assert names == list(range(dist.get_world_size())), f"only {names}"
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+"""
+
+
+def test_a_script_that_runs_as_one_process_only_gets_no_map(line: CommandLine) -> None:
+    (line.folder / "peers.py").write_text(PEERS + TRAINING)
+    words = "--np", "1,2,4", "--cluster", str(TWO_NODES), "-o", "out"
+    done = line("estimate", *words, "--", sys.executable, "peers.py", code=2)
+    assert "the script runs as one process only: as rank 0 of 4 the script failed: AssertionError: only" in done.stderr
+    assert done.stderr.strip().count("\n") == 0
     assert line.processes() == []

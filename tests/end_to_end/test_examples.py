@@ -3,6 +3,9 @@
 import importlib.util
 import os
 import pickle
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,3 +127,16 @@ def test_a_harmful_pickle_runs_nothing(examples: Forked, tmp_path: Path) -> None
 )
 def test_wrong_options_say_what_to_change(examples: Forked, code: int, options: list[str], message: str) -> None:
     assert message in run(examples, *options, code=code)
+
+
+def test_the_gpt_trains_alike_in_ddp_and_in_shards() -> None:
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    losses = []
+    for engine in ("ddp", "fsdp2"):
+        words = [*start, str(EXAMPLES / "train_gpt.py"), "--engine", engine, "--steps", "6", "--layers", "2"]
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=200, check=True)
+        told = re.search(rf"^{engine}, 2 ranks: [\d.]+ ms a step, loss ([\d.]+)$", done.stdout, re.MULTILINE)
+        assert told, done.stdout
+        losses.append(told[1])
+    assert losses[0] == losses[1]

@@ -162,6 +162,16 @@ def test_a_line_of_torchrun_for_many_nodes_is_one_process(tmp_path: Path) -> Non
     assert [(message.operation, message.ranks) for message in record.messages] == [("all_reduce", 64)]
 
 
+def test_options_of_a_module_that_torchrun_starts_stay_its_own(tmp_path: Path) -> None:
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=4", "--rdzv-id", "17")
+    script = """
+    assert sys.argv[1:] == ["--nnodes", "2"], sys.argv
+    dist.init_process_group("gloo")
+    train(DistributedDataParallel(nn.Linear(32, 32)))
+    """
+    assert run(tmp_path, script, command=(*launcher, "-m", "train", "--nnodes", "2")).engine == "ddp"
+
+
 def test_copies_of_a_script_train_at_the_same_time(tmp_path: Path) -> None:
     script = """
     dist.init_process_group("gloo")
@@ -189,6 +199,16 @@ def test_shards_take_less_memory_on_more_ranks(tmp_path: Path) -> None:
     alone, of_many = (run(tmp_path / str(np), script, np=np).memory_bytes >> 20 for np in (1, 64))
     # Parameters, gradients and two moments are 256 MiB; a rank of 64 has 4 of them and whole layers of 4 MiB.
     assert 180 < alone - of_many < 300
+
+
+def test_a_script_that_ends_while_its_memory_is_weighed_ends_well(tmp_path: Path) -> None:
+    script = """
+    dist.init_process_group("gloo")
+    train(DistributedDataParallel(nn.Linear(32, 32)), 10)
+    """
+    record = run(tmp_path, script)
+    assert "ended by itself after 10 steps" in record.warnings[0]
+    assert "callback is not found" not in (tmp_path / "records" / "launcher.out").read_text()
 
 
 def test_memory_that_runs_out_is_an_answer(tmp_path: Path) -> None:
@@ -242,11 +262,60 @@ def test_a_script_that_says_nothing_as_rank_zero_is_refused(why: str, tmp_path: 
     assert "\n" not in str(refused.value)
 
 
-FAILING = {
-    "the script waits for what another rank puts into the store": """
-        dist.init_process_group("gloo")
-        dist.distributed_c10d._get_default_store().get("of another rank")
+def test_copies_that_make_no_step_are_refused_as_one_is(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"made no optimizer step: it has to train with torch\.optim"):
+        run(tmp_path, 'dist.init_process_group("gloo")', copies=2)
+
+
+NEEDING = {
+    "waits for what another rank puts into the store": 'dist.distributed_c10d._get_default_store().get("of another")',
+    "objects that another rank broadcasts are not known": """
+        told = [None]
+        dist.broadcast_object_list(told, src=7)
+        assert told[0] == "train"
         """,
+    "what another rank scatters (scatter) is not known": "dist.scatter_object_list([None], None, src=7)",
+    "what another rank sends (recv) is not known": """
+        steps = torch.zeros(1)
+        dist.recv(steps, src=7)
+        train(DistributedDataParallel(nn.Linear(32, 32)), int(steps))
+        """,
+}
+
+
+@pytest.mark.parametrize("why", NEEDING)
+def test_a_script_that_needs_what_another_rank_would_tell_it_is_refused(why: str, tmp_path: Path) -> None:
+    script = f'dist.init_process_group("gloo")\n{textwrap.dedent(NEEDING[why])}'
+    with pytest.raises(UsageError) as refused:
+        run(tmp_path, script)
+    assert "it needs real ranks" in str(refused.value)
+    assert why in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_script_that_shards_one_model_and_wraps_another_in_ddp_is_told_apart(tmp_path: Path) -> None:
+    record = run(
+        tmp_path,
+        """
+        from torch.distributed.fsdp import fully_shard
+        dist.init_process_group("gloo")
+        sharded = nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32))
+        for layer in sharded:
+            fully_shard(layer)
+        whole, sharded = DistributedDataParallel(nn.Linear(32, 32)), fully_shard(sharded)
+        optimizer = torch.optim.SGD([*whole.parameters(), *sharded.parameters()], lr=1e-3, foreach=False)
+        while True:
+            (sharded(torch.randn(8, 32)).square().mean() + whole(torch.randn(8, 32)).square().mean()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        """,
+    )
+    assert record.engine == "ddp"
+    assert {message.operation for message in record.messages} == {"all_reduce", "all_gather", "reduce_scatter"}
+    assert any("sharded by FSDP2" in warning for warning in record.warnings)
+
+
+FAILING = {
     "RuntimeError: Mesh should not be bigger than default world size": """
         from torch.distributed.device_mesh import init_device_mesh
         init_device_mesh("cpu", (3, 4))

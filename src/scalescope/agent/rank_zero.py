@@ -45,14 +45,6 @@ class Asked(NamedTuple):
     may_write: bool
 
 
-def asked_from_environment() -> Asked | None:
-    """The request; None: there is none."""
-    words = (os.environ.get("SCALESCOPE_RANK_ZERO") or "").split(":")
-    if len(words) < 3:
-        return None
-    return Asked(int(words[0]), int(words[1]), float(words[2]), "writes" in words[3:])
-
-
 def begin(folder: str, clock: StepClock, line: Callable[..., None], end: Callable[[], None]) -> RankZero | None:
     """Pretend in this process; None where nobody asks for it. Other ranks of a launch line end here.
 
@@ -62,11 +54,12 @@ def begin(folder: str, clock: StepClock, line: Callable[..., None], end: Callabl
         line: Writes a line into this process's record.
         end: Closes the record.
     """
-    asked = asked_from_environment()
-    if asked is None:
+    words = os.environ.get("SCALESCOPE_RANK_ZERO", "").split(":")
+    if len(words) < 3:
         return None
     if any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > 0 for name in _LAUNCHERS):
         os._exit(0)
+    asked = Asked(int(words[0]), int(words[1]), float(words[2]), "writes" in words[3:])
     return RankZero(folder, asked, clock, line, end)
 
 
@@ -81,7 +74,7 @@ class RankZero:
         self._asked, self._clock, self._line, self._end = asked, clock, line, end
         self._warned: list[str] = []
         self.recording = Recording()
-        self._seams = Seams(asked.ranks, self.recording, self._warn, self._refuse)
+        self._seams = Seams(asked.ranks, self.recording, self._warn, self._miss, self._refuse)
         self._writes = None if asked.may_write else Writes(folder, self._saved, self._warn)
         self.reset()
         os.environ.update(_variables(asked))
@@ -98,6 +91,7 @@ class RankZero:
         """Begin anew, as in a forked child."""
         self._pid = os.getpid()
         self._closed = False
+        self._between: BetweenSteps | None = None
         self._root: Any = None
         self._is_gpu = False
         self._losses: list[Any] = []
@@ -106,10 +100,14 @@ class RankZero:
 
     # What a script shows
 
-    def _warn(self, sentence: str) -> None:
+    def _warn(self, sentence: str, kind: str = "rank_zero_warning") -> None:
         if sentence not in self._warned and len(self._warned) < 50:
             self._warned.append(sentence)
-            self._line("rank_zero_warning", text=sentence)
+            self._line(kind, text=sentence)
+
+    def _miss(self, sentence: str) -> None:
+        """Warn of what only another rank could have told: a script that fails later may have needed it."""
+        self._warn(sentence, "rank_zero_peer")
 
     def _saved(self, what: str) -> None:
         self._line("rank_zero_save", text=what)
@@ -170,8 +168,8 @@ class RankZero:
         guarded("phases of a step are not seen", self._watch_phases)(root)
         self._build_bytes = self._peak_bytes()
         self._forget_peak()
-        self._between = BetweenSteps(self._clock)
-        self._between.start(self._conduct(), _WARM_UP)
+        self._between = between = BetweenSteps(self._clock)
+        between.start(self._conduct(between), _WARM_UP)
 
     def _watch_phases(self, root: Any) -> None:
         """Inert but for recorded steps."""
@@ -213,7 +211,7 @@ class RankZero:
         for each in tensors if isinstance(tensors, (list, tuple)) else (tensors,):
             self._losses.append(each.detach().isfinite().all())
 
-    def _conduct(self) -> Work:
+    def _conduct(self, between: BetweenSteps) -> Work:
         """Timed and recorded steps in turns, until enough of both were seen; then the process ends."""
         began = time.monotonic()
         after = _AFTER_RECORDING + self._is_gpu
@@ -222,29 +220,29 @@ class RankZero:
             if number >= _FEWEST_ROUNDS and time.monotonic() - began > self._asked.seconds:
                 break
             yield after
-            self._between.take()
+            between.take()
             self._synchronize()
             first, cpu, wall = self._clock.complete, time.process_time(), now()
             yield steps
             self._synchronize()
             seconds, cpu = (now() - wall) * 1e-9, time.process_time() - cpu
             self._line("rank_zero_timed", first=first, steps=steps, cpu=cpu, seconds=seconds)
-            taken = self._between.take()
+            taken = between.take()
             steps = max(_FEWEST, min(_MOST, round(_BLOCK_S * len(taken) / max(seconds, 1e-6))))
-            yield from self._record()
+            yield from self._record(between)
             if not number and not self._is_gpu:
                 yield from self._weigh()
         self._finish()
         yield 1
 
-    def _record(self) -> Work:
+    def _record(self, between: BetweenSteps) -> Work:
         """Record the next step; where an evaluation or the start of an epoch lay before it, rather one after it."""
         for attempt in range(_ATTEMPTS):
             self._clock.interrupt()  # looks closely at the step that is recorded
             self.recording.begin()
             yield 1
             self.recording.end()
-            step, finite = self._between.take()[-1], all(bool(each) for each in self._losses)
+            step, finite = between.take()[-1], all(bool(each) for each in self._losses)
             self._losses.clear()
             if step.whole or attempt == _ATTEMPTS - 1:
                 groups = [list(each) for each in self.recording.groups]
@@ -330,6 +328,8 @@ class RankZero:
             return
         self._closed = True
         self.recording.is_on = False
+        if self._between and why == "ended":  # in the middle of something: a profiler that is left open breaks the exit
+            self._between.stop()
         import torch
 
         trained = self._root is not None

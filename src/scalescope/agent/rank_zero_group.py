@@ -20,21 +20,21 @@ from .script_hooks import never_compile
 
 NAME = "scalescope"  # Not that of a real one: DDP's logger would look for what is inside it
 _STORE_S = 10.0
+Told = Callable[[str], None]  # Hears a sentence
 
 
 class Seams:
     """Where torch.distributed is made to start such groups instead of the script's."""
 
-    def __init__(
-        self, ranks: int, recording: Recording, warn: Callable[[str], None], refuse: Callable[[str], None]
-    ) -> None:
-        self._ranks, self._recording, self._warn, self._refuse = ranks, recording, warn, refuse
+    def __init__(self, ranks: int, recording: Recording, warn: Told, miss: Told, refuse: Told) -> None:
+        self._ranks, self._recording = ranks, recording
+        self._warn, self._miss, self._refuse = warn, miss, refuse
         self.backend = ""  # As the script named it
 
     def replace(self, c10d: Any) -> None:
         """Take over torch.distributed.distributed_c10d, whose package is half imported."""
         self._c10d = c10d
-        kind = group_class(c10d, self._recording, self._warn, self._refuse)
+        kind = group_class(c10d, self._recording, self._miss, self._refuse)
         devices: list[str] = []  # Of the group that is being made
 
         def create(options: Any, _: Any) -> Any:
@@ -109,14 +109,14 @@ class Seams:
         @functools.wraps(original)
         def broadcast_object_list(objects: Any, src: Any = None, group: Any = None, *more: Any, **options: Any) -> Any:
             if (src or options.get("group_src") or 0) != 0:
-                self._warn("objects that another rank broadcasts are not known: the script went on with its own")
+                self._miss("objects that another rank broadcasts are not known: the script went on with its own")
                 return None
             return original(objects, src, group, *more, **options)
 
         c10d.broadcast_object_list = broadcast_object_list
 
 
-def group_class(c10d: Any, recording: Recording, warn: Callable[[str], None], refuse: Callable[[str], None]) -> Any:
+def group_class(c10d: Any, recording: Recording, miss: Told, refuse: Told) -> Any:
     """The class of such groups, for this torch."""
     import torch
     from torch._C._distributed_c10d import FakeProcessGroup, ReduceOp, Work
@@ -296,24 +296,29 @@ def group_class(c10d: Any, recording: Recording, warn: Callable[[str], None], re
             return self._run("gather", whole, lambda: _repeat(outputs, inputs), whole if outputs else ())
 
         def scatter(self, outputs: list[Any], inputs: list[list[Any]], opts: Any = None) -> Any:
+            if not inputs:
+                return self._receive("scatter", "scatters", outputs, outputs * self._size)
+
             def fill() -> None:
                 for output, parts in zip(outputs, inputs):  # noqa: B905
                     output.detach().copy_(parts[self._here])
 
-            whole = [each for one in inputs for each in one] or outputs * self._size
-            return self._run("scatter", whole, fill, outputs)
+            return self._run("scatter", [each for one in inputs for each in one], fill, outputs)
 
         def send(self, tensors: list[Any], to: int, tag: int = 0) -> Any:
             return self._run("send", tensors)
 
         def recv(self, tensors: list[Any], of: int, tag: int = 0) -> Any:
-            warn("what another rank sends (recv) is not known: the script went on with zeros")
+            return self._receive("recv", "sends", tensors, tensors)
+
+        def _receive(self, operation: str, does: str, tensors: list[Any], whole: list[Any]) -> Any:
+            miss(f"what another rank {does} ({operation}) is not known: the script went on with zeros")
 
             def fill() -> None:
                 for each in tensors:
                     each.detach().zero_()
 
-            return self._run("recv", tensors, fill, tensors)
+            return self._run(operation, whole, fill, tensors)
 
         def recv_anysource(self, tensors: list[Any], tag: int = 0) -> Any:
             return self.recv(tensors, -1, tag)

@@ -78,7 +78,11 @@ def estimate_script(request: EstimateRequest, progress: Progress) -> Prediction:
             efficiency_goal=request.efficiency,
         )
         prediction = predict_recorded(question)
-        prediction = msgspec.structs.replace(prediction, warnings=(*sizes.failed, *prediction.warnings))
+        said, cores = sizes.failed, host.cores().physical
+        if threads > cores and cluster.device == "cpu":
+            few = f"the script used {threads} threads on {cores} cores: run it on a machine like the cluster's"
+            said = (few, *said)
+        prediction = msgspec.structs.replace(prediction, warnings=(*said, *prediction.warnings))
         save(prediction, folder / PREDICTION)
         if request.verify:
             prediction = _verified(request, prediction, threads, folder, progress)
@@ -145,6 +149,7 @@ class _Sizes:
         self._folder, self._progress = folder, progress
         self._per_node = _per_node(described, request)
         self._records = {record.np: record for record in load_lines(folder / RECORDS, RankZero)}
+        self._tried = set(self._records)
         self._problems: list[ScalescopeError] = []
 
     def run(self, processes: Sequence[int]) -> tuple[RankZero, ...]:
@@ -158,6 +163,8 @@ class _Sizes:
                 raise self._problems[0]
         for ranks in self._between(processes):
             self._one(ranks)
+        if max(wanted) > 1 == max(self._records):
+            raise UsageError(f"the script runs as one process only: {self._problems[0]}")
         return tuple(record for _, record in sorted(self._records.items()))
 
     @property
@@ -166,27 +173,33 @@ class _Sizes:
         return tuple(f"left out: {problem}" for problem in self._problems)
 
     def _between(self, processes: Sequence[int]) -> list[int]:
-        """Doublings that neighbours do not tell: next to a size that does not fit, and where the batch changes."""
-        kinds = scaling_of({ranks: record.batch for ranks, record in self._records.items() if record.fits})
-        edge = len({record.fits for record in self._records.values()}) > 1
-        if kinds == "weak" and not edge:
-            return []
-        low, high = min(self._records), max(self._records)
-        doubled = [2**power for power in range(high.bit_length())]
-        return [each for each in doubled if low < each < high and each in processes and each not in self._records]
+        """Doublings that neighbours do not tell: next to a size that fails or does not fit; all if batches shrink."""
+        fits = {ranks for ranks, record in self._records.items() if record.fits}
+        shrinks = scaling_of({ranks: self._records[ranks].batch for ranks in fits}) == "strong"
+
+        def is_told(size: int) -> bool:
+            below, above = (
+                max(each for each in self._tried if each < size),
+                min(each for each in self._tried if each > size),
+            )
+            return {below, above} <= fits and not shrinks
+
+        doubled = [2**power for power in range(1, max(self._records).bit_length())]
+        wanted = [each for each in doubled if each < max(self._records) and each in processes]
+        return [each for each in wanted if each not in self._tried and not is_told(each)]
 
     def _one(self, ranks: int) -> None:
-        if ranks in self._records:
+        if ranks in self._tried:
             return
-        gpus = self._request.device != "cpu" and host.gpus() > 0
-        # Ranks of a node share its cores: as many of them step at a time as there are.
-        copies = 1 if gpus else min(ranks, self._per_node, host.slots(self._request.device))
+        self._tried.add(ranks)
+        copies = self._copies(ranks)
         beside = f", {copies} at a time" if copies > 1 else ""
-        self._progress.stage(f"{self._request.what} as rank 0 of {ranks:,}{beside}", _RUN_S)
+        self._progress.stage(f"as rank 0 of {ranks:,}{beside}: {self._request.what}", _RUN_S)
         try:
             record = run_as_rank_zero(
                 self._request.command,
                 np=ranks,
+                what=self._request.what,
                 ranks_per_node=min(ranks, self._per_node),
                 copies=copies,
                 threads=self._threads,
@@ -201,9 +214,14 @@ class _Sizes:
                 raise
             self._problems.append(problem)
             return
-        record = msgspec.structs.replace(record, what=self._request.what)
         append(record, self._folder / RECORDS)
         self._records[ranks] = record
+
+    def _copies(self, ranks: int) -> int:
+        """Processes that step at a time, as ranks of a node do that share its cores: no more than have cores here."""
+        if self._request.device != "cpu" and host.gpus():
+            return 1
+        return max(min(ranks, self._per_node, host.cores().logical // self._threads), 1)
 
 
 def _per_node(described: Cluster | None, request: EstimateRequest) -> int:

@@ -322,7 +322,8 @@ def _warnings(
         said.append(f"one process {why}: speedups are over a share of what {base:,} reach")
     if not any(record.batch for record in records):
         said.append("the script did not show its batch: a sample is one batch of a process")
-    said += [f"as rank 0 of {record.np:,} its loss was not finite" for record in records if not record.finite]
+    if overflown := [f"{record.np:,}" for record in records if not record.finite]:
+        said.append(f"as rank 0 of {listed(overflown)} its loss or a parameter was not finite")
     short = [record for record in records if not record.fits and limit > record.memory_limit_bytes > 0]
     if short:
         here, there = format_bytes(short[0].memory_limit_bytes), format_bytes(limit)

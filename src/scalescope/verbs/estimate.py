@@ -66,7 +66,7 @@ def after_estimate(request: EstimateRequest, prediction: "Prediction", folder: P
     advice = prediction.recommended
     if request.command:
         most = advice.np if advice and advice.np > 1 else max(request.np or (2,))
-        return retyped("measure", request, np=(1, most))
+        return retyped("measure", request, np=(1, most), batch=(), engine=())  # both are the script's own
     engine = {"engine": advice.engine} if advice and advice.engine else {}  # the better one of several
     if advice and (request.cluster or prediction.checks or request.step_time):
         batch = advice.global_batch if advice.scaling == "strong" else advice.batch
