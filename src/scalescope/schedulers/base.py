@@ -44,6 +44,12 @@ class Scheduler(Protocol):
     def state(self, printed: str) -> JobState | None:
         """State of the job, read from the output of such a command; None: it does not know the job."""
 
+    def is_silent(self, errors: str) -> bool:
+        """True for errors of a command that got no answer, and False where the answer was no."""
+
+    def last_words(self, output: str) -> JobState | None:
+        """How a job that is not known any more ended, as the scheduler wrote into its output; None: it did not."""
+
     def cancel(self, job_ids: Sequence[str]) -> tuple[str, ...]:
         """The command that cancels jobs."""
 

@@ -8,6 +8,10 @@ from scalescope.schedulers.base import Refusal, check_path, commands_of, shell_o
 from scalescope.text import plain
 
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+_SILENT = ("Unable to contact", "Connection refused", "timed out", "No route to host")
+_LAST_WORDS = re.compile(
+    r"\*\*\* JOB \d+ ON (?P<node>\S+) CANCELLED AT \S+(?: DUE TO (?P<why>[^*,]+?))?(?:,[^*]*)? \*\*\*"
+)
 _RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
 # What Slurm says of a job that it does not take, and what to change.
 _SETTINGS = (
@@ -87,6 +91,19 @@ class Slurm:
             return _state(match[1], **told)
         rows = [line.split("|") for line in printed.splitlines() if line.count("|") == 3]
         return _state(rows[-1][0].split()[0], *rows[-1][1:]) if rows and rows[-1][0] else None
+
+    def is_silent(self, errors: str) -> bool:
+        """`Unable to contact slurm controller (connect failure)`."""
+        return any(words in errors for words in _SILENT)
+
+    def last_words(self, output: str) -> JobState | None:
+        """`slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-19T14:00:00 DUE TO TIME LIMIT ***`."""
+        match = _LAST_WORDS.search(output)
+        if match is None:
+            return None
+        why = match["why"] or "CANCELLED"
+        word = "TIMEOUT" if why == "TIME LIMIT" else "NODE_FAIL" if why.startswith("NODE") else plain(why, 60)
+        return _state(word, Reason="", ExitCode="", NodeList=match["node"])
 
     def cancel(self, job_ids: Sequence[str]) -> tuple[str, ...]:
         """`scancel 17`."""
