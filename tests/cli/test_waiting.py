@@ -72,7 +72,8 @@ def test_without_waiting_the_job_and_how_to_collect_are_told(scalescope: Command
 def test_the_error_of_the_job_is_the_error_here(scalescope: CommandLine, slurm_that, code: int, said: str) -> None:
     slurm_that(f"printf '6 launches\\nscalescope: {said}\\n' > job-17.out", shows("FAILED", code=f"{code}:0"))
     told = scalescope.in_this_process(*JOB, code=code).stderr
-    assert f"scalescope: {said} (job 17 on n1)\n" in told
+    first, *details = said.splitlines()
+    assert "\n".join([f"scalescope: {first} (job 17 on n1)", *details]) in told
 
 
 @pytest.mark.parametrize(
@@ -166,6 +167,23 @@ def test_what_was_said_once_is_submitted_again(scalescope: CommandLine, slurm_th
     assert "was cancelled" in scalescope.in_this_process("measure", "--resume", "out", code=1).stderr
     again = scalescope.in_this_process("measure", "--resume", "out", "--no-wait", "--json")
     assert [job["ended"] for job in json.loads(again.stdout)["jobs"]] == ["CANCELLED", None]
+
+
+def test_in_an_allocation_of_something_else_jobs_are_still_waited_for_and_shown(
+    scalescope: CommandLine, slurm_that, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook's, for example; a job of the folder resumes, as does an allocation where something is missing."""
+    moved = """sed -i 's#"cwd": "[^"]*"#"cwd": "/nowhere"#' plan.json"""
+    slurm_that(f"cp -r {KEPT}/. . && touch job-17.out && {moved}", shows("RUNNING"), shows("COMPLETED"))
+    scalescope.in_this_process(*JOB, "--no-wait")
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    for _ in range(2):  # the job is open, and then it is done
+        told = scalescope.in_this_process("measure", "--resume", "out", "--json")
+        assert told.stdout.startswith('{"kind": "measurement"')
+    for job, more in (("17", ()), ("4711", ("--launches", "9"))):
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        resumed = scalescope.in_this_process("measure", "--resume", "out", *more, code=2).stderr
+        assert "/nowhere, where the measurement was started, does not exist" in resumed
 
 
 def test_a_folder_of_no_job_is_not_collected(scalescope: CommandLine) -> None:

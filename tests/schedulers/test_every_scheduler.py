@@ -132,6 +132,8 @@ SHOWN = """JobId=17 JobName=scalescope-measure
         (("COMPLETED", "None", "0:0", "2026-11-19T15:00:00", "n[1-4]"), ("done", "", "n[1-4]", 0)),
         (("FAILED", "NonZeroExitCode", "2:0", "2026-11-19T15:00:00", "n1"), ("failed", "NonZeroExitCode", "n1", 2)),
         (("FAILED", "RaisedSignal:53", "0:53", "2026-11-19T15:00:00", "n1"), ("failed", "RaisedSignal:53", "n1", 53)),
+        (("COMPLETING", "NonZeroExitCode", "1:0", "2026-11-19T15:00:00", "n2"), ("failed", "NonZeroExitCode", "n2", 1)),
+        (("COMPLETING", "None", "0:0", "2026-11-19T15:00:00", "n2"), ("running", "", "n2", 0)),
         (("NODE_FAIL", "NodeDown", "1:0", "2026-11-19T15:00:00", "n1"), ("failed", "NodeDown", "n1", 1)),
     ],
 )

@@ -113,6 +113,9 @@ class LaunchWatch:
 
     def died(self, launcher: Launcher, code: int = 0) -> tuple[str, str]:
         """A launch that failed by itself: which rank began it, how, and its last words; `code` is the launcher's."""
+        if (unstarted := self._unstarted(launcher)) and not any(log.events for log in self.logs):
+            who, why = launcher.program or "the command", unstarted["reason"].strip()
+            return f"{who} could not start ranks on {unstarted['node']} ({why})", self._tail(LAUNCHER_OUTPUT)
         deaths = self._deaths(launcher)
         # Ranks whose launcher was killed may fail after it, and are not to blame.
         suspects = [*deaths, *(self._ranks_with_errors() if code >= 0 else ())]
@@ -144,9 +147,16 @@ class LaunchWatch:
 
     def _deaths(self, launcher: Launcher) -> dict[int, re.Match[str]]:
         """The ranks whose death the launcher reports, in its order, without those that it ended itself."""
-        text = "\n".join(last_lines(self._folder / LAUNCHER_OUTPUT, 80))
-        deaths = {int(found["rank"]): found for pattern in launcher.blame for found in pattern.finditer(text)}
+        deaths = {int(found["rank"]): found for found in self._blamed(launcher) if "rank" in found.groupdict()}
         return {rank: found for rank, found in deaths.items() if found.groupdict().get("code") not in ("-15", "143")}
+
+    def _unstarted(self, launcher: Launcher) -> re.Match[str] | None:
+        """The node on which the launcher could start no ranks, in its words; None: it started all."""
+        return next((found for found in self._blamed(launcher) if "node" in found.groupdict()), None)
+
+    def _blamed(self, launcher: Launcher) -> list[re.Match[str]]:
+        text = "\n".join(last_lines(self._folder / LAUNCHER_OUTPUT, 80))
+        return [found for pattern in launcher.blame for found in pattern.finditer(text)]
 
     def _ranks_with_errors(self) -> list[int]:
         ranks = []

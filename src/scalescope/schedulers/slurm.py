@@ -113,6 +113,8 @@ class Slurm:
 def _state(word: str, Reason: str, ExitCode: str, NodeList: str, StartTime: str = "") -> JobState:  # noqa: N803
     """As Slurm names the fields; an exit code is `1:0`, or `0:9` after a signal."""
     code, _, number = ExitCode.partition(":")
+    if word == "COMPLETING" and code.strip("0"):  # its script has failed; a node that is gone holds the end up
+        word = "FAILED"
     state = "waiting" if word in _WAITING else "running" if word in _RUNNING else "failed"
     return JobState(
         state="done" if word == "COMPLETED" else state,  # type: ignore[arg-type]

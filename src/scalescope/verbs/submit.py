@@ -14,7 +14,6 @@ from scalescope.errors import UsageError
 from scalescope.jobs.environment import expecting, masked
 from scalescope.jobs.folders import held, mark_of, result_folder
 from scalescope.jobs.own_ranks import is_launch_line
-from scalescope.jobs.request import engine_of_script
 from scalescope.launchers.torchrun import TORCHRUN
 from scalescope.options import typed, typed_limits
 from scalescope.progress import Progress
@@ -52,9 +51,9 @@ def carried_out(verb: Verb, request: Any, progress: Progress) -> Any:
 def resumed(verb: Verb, folder: Path, limits: Mapping[str, Any], progress: Progress) -> Any:
     """The record of a verb that is resumed here, or in another job where its folder was made by one."""
     if (folder / SUBMISSION).is_file() and mark_of(folder) == verb.name:
-        submission = load(folder / SUBMISSION, Submission)
-        if not os.environ.get(find_scheduler(submission.scheduler).job_variable):  # otherwise this is the job
-            return _collected(Jobs(verb, folder, submission), dict(limits), progress)
+        jobs = Jobs(verb, folder, load(folder / SUBMISSION, Submission))
+        if not _is_made_here(jobs, limits):
+            return _collected(jobs, dict(limits), progress)
     if any(limits.get(name) for name in _WAITING):
         raise UsageError(f"{folder} was not made by a submitted job: leave --no-wait and --patience out")
     if verb.resume is None:
@@ -82,6 +81,14 @@ def of_submission(submission: Submission) -> Ending:
     folder = submission.folder
     assert folder
     return Ending(document_of(submission), folder_command(f"{submission.verb} --resume", folder))
+
+
+def _is_made_here(jobs: Jobs, limits: Mapping[str, Any]) -> bool:
+    """True in a job of the folder, and in another allocation, such as a notebook's, where something is missing."""
+    here = os.environ.get(find_scheduler(jobs.submission.scheduler).job_variable, "")
+    if not here or here in {job.id for job in jobs.submission.jobs}:
+        return bool(here)
+    return not jobs.open and bool(limits or not jobs.is_done) and not any(limits.get(name) for name in _WAITING)
 
 
 def _collected(jobs: Jobs, limits: dict[str, Any], progress: Progress) -> Any:
@@ -191,8 +198,6 @@ def _inside(request: Any, folder: Path) -> Any:
         raise UsageError("--start-from trains without a search: submit your training yourself, or leave --submit out")
     changes: dict[str, Any] = {"submit": "", "patience_s": None, "no_wait": False, "folder": str(folder)}
     fields = request.__struct_fields__
-    if "env" in fields:
-        changes["env"] = {}  # in a file, which the script reads
     if "launcher" in fields:
         changes["launcher"] = _launcher(request, find_scheduler(request.submit))
     if "per_point" in fields:
@@ -212,6 +217,8 @@ def _launcher(request: Any, scheduler: Scheduler) -> str:
     engines = getattr(request, "engines", ()) or tuple(filter(None, [getattr(request, "engine", "")]))
     if not engines and isinstance(request, StudyRequest) and request.workload:  # with Horovod where that is installed
         return scheduler.rank_launcher
+    from scalescope.jobs.request import engine_of_script  # with numpy, which --help does without
+
     engines = engines or ((engine_of_script(request.command),) if request.command else (USUAL.name,))
     usual = {find_engine(name).launcher({}) for name in engines}
     return scheduler.node_launcher if usual == {TORCHRUN.name} else scheduler.rank_launcher

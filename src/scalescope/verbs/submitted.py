@@ -247,7 +247,8 @@ class Jobs:
             return WorkFailed(f"{name} was cancelled{kept or ': type the command again to submit it again'}")
         if state.own and (problem := _problem_in(output)):
             kind = UsageError if state.exit_code == UsageError.exit_code else WorkFailed
-            return kind(f"{problem} ({name}{where})")
+            first, *more = problem.splitlines()
+            return kind("\n".join([f"{first} ({name}{where})", *more]))
         if not output.exists():
             return WorkFailed(
                 f"{name} ended at once{where} ({state.word}) and wrote nothing into {self.folder}: choose a folder "
