@@ -227,6 +227,10 @@ def test_an_error_in_the_job_is_told_as_if_it_had_happened_here(login: Login) ->
     failed = login("measure", *asked, "-o", "one", "--", sys.executable, "-c", "raise ValueError('planted')", code=1)
     assert re.search(r"\(job \d+ on n\d\)", failed.stderr)
     assert "planted" in failed.stderr
+    nowhere = login.slurm.lab.network.replace(".0/24", ".99")  # an address of no host
+    alone = ("--np", "2", *asked[2:], "--launcher", "srun", "--env", f"MASTER_ADDR={nowhere}", "--timeout", "6s")
+    lost = login("measure", *MODEL, *alone, "-o", "three", code=1).stderr
+    assert re.search(rf"np2-b32: ranks could not connect to {nowhere}:\d+ for \d+ s, where they meet: check", lost)
     (login.folder / "site.toml").write_text('setup = ["echo no such module >&2; exit 3"]\n')
     broken = login("measure", *MODEL, *asked, "--site", "site.toml", "-o", "two", code=1).stderr
     assert re.search(r"scalescope: job \d+ ended with FAILED on n\d: see two/job-\d+\.out\nno such module", broken)

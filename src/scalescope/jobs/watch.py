@@ -15,6 +15,13 @@ from scalescope.records.job import Job
 from scalescope.text import plural, without_escapes
 
 _STACK_WITHIN_S = 2.0
+_OUT_OF_REACH = re.compile(
+    r"(?:failed to connect to any network address of|while trying to connect to) \((?P<host>[^,()]+), (?P<port>\d+)\)"
+)
+_REACH = (
+    ", where they meet: check that hosts reach the first one there (firewall, name), or name another address of it "
+    "with --env MASTER_ADDR=..."
+)
 
 
 class LaunchWatch:
@@ -55,7 +62,8 @@ class LaunchWatch:
             if path not in self._logs:
                 self._logs[path] = RankLog(path, keeps_steps=self._keeps_steps)
         self._read += sum(log.poll() for log in self._logs.values())
-        self._read += self.output.poll()
+        printed = self.output.poll()
+        self._read += 0 if printed and self._out_of_reach() else printed  # torch tells of every retry, for 30 minutes
         if self._own_ranks:
             self._own_ranks.check(self._logs.values())
         if self._logs:
@@ -65,6 +73,9 @@ class LaunchWatch:
     def stalled(self, seconds: float) -> tuple[str, str]:
         """Name the ranks that are behind and show where every rank stands."""
         logs = self.logs
+        if address := self._out_of_reach():
+            problem = f"ranks could not connect to {address} for {seconds:.0f} s{_REACH}"
+            return problem, self._tail(LAUNCHER_OUTPUT)
         if not logs:
             return f"nothing happened for {seconds:.0f} s and no rank has started", self._tail(LAUNCHER_OUTPUT)
         stacks = self._collect_stacks(logs)
@@ -116,6 +127,8 @@ class LaunchWatch:
         if (unstarted := self._unstarted(launcher)) and not any(log.events for log in self.logs):
             who, why = launcher.program or "the command", unstarted["reason"].strip()
             return f"{who} could not start ranks on {unstarted['node']} ({why})", self._tail(LAUNCHER_OUTPUT)
+        if address := self._out_of_reach():
+            return f"ranks could not connect to {address}{_REACH}", self._tail(LAUNCHER_OUTPUT)
         deaths = self._deaths(launcher)
         # Ranks whose launcher was killed may fail after it, and are not to blame.
         suspects = [*deaths, *(self._ranks_with_errors() if code >= 0 else ())]
@@ -149,6 +162,15 @@ class LaunchWatch:
         """The ranks whose death the launcher reports, in its order, without those that it ended itself."""
         deaths = {int(found["rank"]): found for found in self._blamed(launcher) if "rank" in found.groupdict()}
         return {rank: found for rank, found in deaths.items() if found.groupdict().get("code") not in ("-15", "143")}
+
+    def _out_of_reach(self) -> str:
+        """The address at which ranks meet, where torch says that they cannot connect to it; empty: they can, or did."""
+        if not all(log.in_init for log in self.logs):
+            return ""
+        for path in [*self._folder.glob("rank*.out"), self._folder / LAUNCHER_OUTPUT]:
+            if found := _OUT_OF_REACH.search("\n".join(last_lines(path, 200))):
+                return f"{found['host']}:{found['port']}"
+        return ""
 
     def _unstarted(self, launcher: Launcher) -> re.Match[str] | None:
         """The node on which the launcher could start no ranks, in its words; None: it started all."""
