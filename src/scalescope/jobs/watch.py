@@ -18,6 +18,8 @@ _STACK_WITHIN_S = 2.0
 _OUT_OF_REACH = re.compile(
     r"(?:failed to connect to any network address of|while trying to connect to) \((?P<host>[^,()]+), (?P<port>\d+)\)"
 )
+_GAVE_UP = re.compile(r"RendezvousConnectionError|Dist(?:Network|Store)Error")
+_RETRIES = re.compile(r"\[[WE]\d|Exception raised from|frame #|<omitting|.*" + _OUT_OF_REACH.pattern)
 _REACH = (
     ", where they meet: check that hosts reach the first one there (firewall, name), or name another address of it "
     "with --env MASTER_ADDR=..."
@@ -127,7 +129,7 @@ class LaunchWatch:
         if (unstarted := self._unstarted(launcher)) and not any(log.events for log in self.logs):
             who, why = launcher.program or "the command", unstarted["reason"].strip()
             return f"{who} could not start ranks on {unstarted['node']} ({why})", self._tail(LAUNCHER_OUTPUT)
-        if address := self._out_of_reach():
+        if address := self._out_of_reach(gave_up=True):
             return f"ranks could not connect to {address}{_REACH}", self._tail(LAUNCHER_OUTPUT)
         deaths = self._deaths(launcher)
         # Ranks whose launcher was killed may fail after it, and are not to blame.
@@ -163,13 +165,20 @@ class LaunchWatch:
         deaths = {int(found["rank"]): found for found in self._blamed(launcher) if "rank" in found.groupdict()}
         return {rank: found for rank, found in deaths.items() if found.groupdict().get("code") not in ("-15", "143")}
 
-    def _out_of_reach(self) -> str:
-        """The address at which ranks meet, where torch says that they cannot connect to it; empty: they can, or did."""
+    def _out_of_reach(self, *, gave_up: bool = False) -> str:
+        """The address of the first rank, where torch says last that it cannot connect to it, or that it `gave_up`."""
         if not all(log.in_init for log in self.logs):
             return ""
         for path in [*self._folder.glob("rank*.out"), self._folder / LAUNCHER_OUTPUT]:
-            if found := _OUT_OF_REACH.search("\n".join(last_lines(path, 200))):
-                return f"{found['host']}:{found['port']}"
+            lines = last_lines(path, 200)
+            told = [at for at, line in enumerate(lines) if _OUT_OF_REACH.search(line)]
+            if not told or not (
+                any(map(_GAVE_UP.search, lines[told[0] :])) if gave_up else all(map(_RETRIES.match, lines[told[-1] :]))
+            ):
+                continue
+            found = _OUT_OF_REACH.search(lines[told[-1]])
+            assert found
+            return f"{found['host']}:{found['port']}"
         return ""
 
     def _unstarted(self, launcher: Launcher) -> re.Match[str] | None:
