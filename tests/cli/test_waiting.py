@@ -26,6 +26,7 @@ class Scripted(Slurm):
     """Slurm whose jobs 17, 18, ... run `job`, a line of a shell, when they are submitted; answers one after another."""
 
     program = "sh"
+    ends_within_s = 0.1
 
     def __init__(self, folder: Path, job: str, answers: Sequence[str]) -> None:
         self._folder, self._job, self._answers, self._last = folder, job, list(answers), 16
@@ -139,6 +140,15 @@ def test_a_job_that_waits_too_long_or_for_ever_is_cancelled(scalescope: CommandL
     never = scalescope.in_this_process(*JOB, code=2).stderr  # in the same folder, where nothing has begun
     assert "would never start job 17 (PartitionNodeLimit), so it was cancelled: change --nodes" in never
     assert (scalescope.folder / "cancelled-17").exists()
+
+
+def test_a_job_whose_nodes_are_not_given_back_is_over_when_its_command_is(scalescope: CommandLine, slurm_that) -> None:
+    slurm_that(f"cp -r {KEPT}/. . && touch job-17.out", shows("COMPLETING"))
+    assert "Records: out" in scalescope.in_this_process(*JOB, "--formats", "html").stdout
+    said = "*** JOB 17 ON n1 CANCELLED AT 2026-11-19T14:00:00 DUE TO TIME LIMIT ***"
+    slurm_that(f"touch plan.json && echo '{said}' > job-17.out", shows("COMPLETING"))
+    told = scalescope.in_this_process(*JOB[:-1], "late", code=1).stderr
+    assert "job 17 reached its time limit; what was finished is kept" in told
 
 
 def test_jobs_that_cannot_be_cancelled_are_not_called_cancelled(

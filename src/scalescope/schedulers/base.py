@@ -25,6 +25,7 @@ class Scheduler(Protocol):
     job_variable: str  # Set inside a job
     node_launcher: str  # Starts a torchrun on every node of a job
     rank_launcher: str  # Starts every rank of a job
+    ends_within_s: float  # From the end of a job's command; a node that does not answer holds that up for minutes
 
     def script(self, job: BatchJob) -> str:
         """Describe the job so that a person can read, edit and submit it."""

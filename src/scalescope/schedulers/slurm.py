@@ -42,6 +42,7 @@ class Slurm:
     job_variable = "SLURM_JOB_ID"
     node_launcher = "srun-torchrun"
     rank_launcher = "srun"
+    ends_within_s = 10.0
 
     def script(self, job: BatchJob) -> str:
         """A script for sbatch."""
@@ -124,6 +125,7 @@ def _state(word: str, Reason: str, ExitCode: str, NodeList: str, StartTime: str 
         begins=StartTime.replace("T", " ") if state == "waiting" and StartTime[:1].isdigit() else "",
         nodes=plain(NodeList, 60),
         exit_code=int(code or 0) if code.isdigit() and int(code) else int(number) if number.isdigit() else 0,
+        ending=word == "COMPLETING",
         own=word in ("COMPLETED", "FAILED"),
         out_of_time=word in ("TIMEOUT", "DEADLINE"),
         cancelled=word in ("CANCELLED", "REVOKED"),

@@ -130,7 +130,7 @@ class Jobs:
             UsageError: It would never start; it is cancelled.
         """
         progress.note(self._greeting(job))
-        began, told_nodes = time.monotonic(), False
+        began, told_nodes, ending_since = time.monotonic(), False, 0.0
         shown = len(self.verb.finished(self.folder))  # Lines of an earlier job are known
         while True:
             waited_s = time.monotonic() - began
@@ -139,6 +139,10 @@ class Jobs:
                 state = self._state(job)
             except WorkFailed as silent:
                 progress.stage(f"job {job.id}: {silent}; trying again")
+            if state and state.ending:
+                ending_since = ending_since or waited_s
+                if waited_s - ending_since > self._scheduler.ends_within_s:
+                    state = self._end_in_output(job) or msgspec.structs.replace(state, state="done")
             if state and state.state == "waiting":
                 begins = f", expected at {state.begins}" if state.begins else ""
                 progress.stage(f"job {job.id} waits ({state.reason or state.word}{begins})")
@@ -209,12 +213,14 @@ class Jobs:
 
     def _state(self, job: SubmittedJob) -> JobState:
         """State of a job; one that is forgotten ended long ago, and its files tell how."""
-        state = state_of(self._scheduler, job.id)
-        state = state or self._scheduler.last_words("\n".join(last_lines(self._output(job), 200)))
+        state = state_of(self._scheduler, job.id) or self._end_in_output(job)
         if state is None:
             failed = _problem_in(self._output(job)) or self._record() is None
             return JobState(state="failed" if failed else "done", word="not known any more")
         return state
+
+    def _end_in_output(self, job: SubmittedJob) -> JobState | None:
+        return self._scheduler.last_words("\n".join(last_lines(self._output(job), 200)))
 
     # How jobs ended
 
