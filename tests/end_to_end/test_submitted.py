@@ -195,12 +195,12 @@ def test_a_capture_over_two_nodes_is_explained_from_the_login_node(login: Login)
 def test_a_study_in_a_job_probes_and_launches_with_the_ranks_that_a_node_takes(login: Login, scripts: Path) -> None:
     command = ("--", sys.executable, str(scripts / "ddp.py"), "--steps", "20")
     done = login(
-        "study", "--nodes", "1,2", "--per-node", "1", "--submit", "slurm", "--budget", "25s", "-o", "out", *command
+        "study", "--nodes", "1,2", "--per-node", "1", "--submit", "slurm", "--budget", "40s", "-o", "out", *command
     )
     assert "estimate failed" not in done.stdout + done.stderr
     parts = json.loads((login.folder / "out" / "study.json").read_bytes())["parts"]
     assert {part["name"]: part["state"] for part in parts if part["state"] == "done"}.keys() >= {"estimate"}
-    cluster = load_cluster(login.folder / "out" / "cluster.toml")
+    cluster = load_cluster(login.folder / "out" / "estimate" / "cluster.toml")
     assert (cluster.nodes, cluster.slots_per_node) == (2, 1)
 
 
