@@ -85,6 +85,11 @@ class Lab:
         """subprocess.Popen on a host, where the stand-in is the ssh on PATH."""
         return subprocess.Popen(self.command(name, argv), **self._with_ssh(options))
 
+    def plug(self, name: str, into: bool) -> None:
+        """Plug a host's eth0 into the switch, or pull it out."""
+        port = f"port{self.names.index(name) + 1}-0"
+        _ip("-n", self._switch, "link", "set", port, "up" if into else "down")
+
     def namespace(self, name: str) -> str:
         """Network namespace that is this host."""
         assert name in self.names, name

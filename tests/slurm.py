@@ -67,6 +67,7 @@ class Slurm:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-"))
         self._daemons: list[subprocess.Popen[bytes]] = []
+        self._slurmds: dict[str, subprocess.Popen[bytes]] = {}
         self.conf = self._folder / "slurm.conf"
         self.env = {"SLURM_CONF": str(self.conf)}
         self.private = self._folder / "private"  # A folder of the login node, which nodes do not see
@@ -83,6 +84,17 @@ class Slurm:
     def allocate(self, nodes: int, argv: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
         """Run a command with a fresh allocation (SLURM_JOB_ID and the rest), given back when the command ends."""
         return self.run(["salloc", "--quiet", "--immediate=60", f"--nodes={nodes}", *argv], **options)
+
+    def kill_node(self, name: str) -> None:
+        """Kill a node's slurmd, which leaves the processes of jobs on it."""
+        daemon = self._slurmds.pop(name)
+        self._daemons.remove(daemon)
+        daemon.kill()
+        daemon.wait()
+
+    def start_node(self, name: str) -> None:
+        """Start a node's slurmd."""
+        self._slurmds[name] = self._daemon(name, ["slurmd", "-D", "-N", name])
 
     def logs(self) -> str:
         """Last lines of every daemon's log."""
@@ -124,16 +136,16 @@ class Slurm:
         self._wait_for(lambda: (self._folder / "munge.socket").exists(), "munged")
         self._daemon(CONTROLLER, ["slurmctld", "-D", "-c"])
         for name in NODES:
-            self._daemon(name, ["slurmd", "-D", "-N", name])
+            self.start_node(name)
         self._wait_for(self._is_idle, "four idle nodes")
 
-    def _daemon(self, node: str, argv: list[str]) -> None:
-        with (self._folder / "log" / f"{argv[0]}.{node}.out").open("wb") as log:
+    def _daemon(self, node: str, argv: list[str]) -> subprocess.Popen[bytes]:
+        with (self._folder / "log" / f"{argv[0]}.{node}.out").open("ab") as log:
             environment = {**os.environ, **self.env}
             command = self.command(node, argv)
-            self._daemons.append(
-                subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-            )
+            daemon = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._daemons.append(daemon)
+        return daemon
 
     def command(self, node: str, argv: list[str]) -> list[str]:
         """The command line that runs argv on a node, or on the login node, until the tests end."""

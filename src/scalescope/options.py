@@ -6,6 +6,7 @@ From these fields come the command line, the keywords of the API, what --resume 
 import functools
 import inspect
 import math
+import os
 import re
 import shlex
 import types
@@ -372,15 +373,15 @@ def read_assignments(value: Any, _flag: str) -> tuple[str, ...]:
 
 
 def parse_environment(value: Any, flag: str = "--env") -> dict[str, str]:
-    """NAME=VALUE texts, or values by name, as variables."""
+    """NAME=VALUE texts, or values by name, as variables; a value that is shown as *** is the one that is set here."""
     variables = {}
     for text in [f"{name}={each}" for name, each in value.items()] if isinstance(value, Mapping) else value:
         name, each = assignment(text, flag, "NCCL_DEBUG=INFO")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise UsageError(f"{flag}: '{plain(name)}' cannot name a variable: write it like NCCL_DEBUG=INFO")
-        if each == MASK:
-            raise UsageError(f"{flag} {name}={MASK} is how a value is shown: type the value itself")
-        variables[name] = each
+        if each == MASK and name not in os.environ:
+            raise UsageError(f"{flag} {name}={MASK} is how a value is shown: type the value itself, or export {name}")
+        variables[name] = os.environ[name] if each == MASK else each
     return variables
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from command_line import CommandLine
+from scalescope.records.cluster_file import load_cluster
+from scalescope.schedulers.slurm import SLURM
 
 MODEL = ("mlp", "--model-arg", "width=64", "--steps", "8")
 
@@ -54,6 +56,11 @@ class Login:
         """The id of a submitted job."""
         return str(json.loads((self.folder / folder / "submission.json").read_bytes())["jobs"][number]["id"])
 
+    def nodes(self, job: str) -> list[str]:
+        """The nodes that a running job has."""
+        listed = re.findall(r"\sNodeList=(\S+)", self.slurm_says("scontrol", "show", "job", job))
+        return self.slurm_says("scontrol", "show", "hostnames", listed[0]).split()
+
     def state(self, job: str) -> str:
         return re.findall(r"JobState=(\w+)", self.slurm_says("scontrol", "show", "job", job))[0]
 
@@ -93,10 +100,24 @@ def test_one_job_measures_all_numbers_of_nodes_with_a_torchrun_on_each(login: Lo
     """In a folder with blanks and quotes; set-up, container and a secret reach the ranks, no file that others read."""
     out = login.folder / "it's 100%"
     script = str(scripts / "ddp.py")
-    show = f"import os, runpy; print(os.environ['TOKEN'], os.environ['BOX']); runpy.run_path({script!r})"
+    names = ("TOKEN", "BOX", "OMP_NUM_THREADS")
+    show = f"import os, runpy; names = {names}; print(*map(os.environ.get, names)); runpy.run_path({script!r})"
     site = login.folder / "site.toml"
     site.write_text('setup = ["export PLACE=box"]\ncontainer = "sh -c \'BOX=in-a-$PLACE exec \\"$@\\"\' container"\n')
-    asked = ("--nodes", "1,2", "--per-node", "2", "--steps", "12", "--env", "TOKEN=sec'ret", "-o", str(out))
+    asked = (
+        "--nodes",
+        "1,2",
+        "--per-node",
+        "2",
+        "--steps",
+        "12",
+        "--env",
+        "TOKEN=sec'ret",
+        "--env",
+        "OMP_NUM_THREADS=3",
+        "-o",
+        str(out),
+    )
     job = ("--submit", "slurm", "--site", "site.toml")
     done = login("measure", "--json", *job, *asked, "--", sys.executable, "-c", show)
     measured = json.loads(done.stdout)
@@ -111,7 +132,7 @@ def test_one_job_measures_all_numbers_of_nodes_with_a_torchrun_on_each(login: Lo
     command = (out / points[4]["folder"] / "command.txt").read_text()
     assert "--ntasks-per-node=1" in command
     assert "--rdzv-backend c10d" in command
-    assert (out / points[4]["folder"] / "rank3.out").read_text().startswith("sec'ret in-a-box\n")
+    assert (out / points[4]["folder"] / "rank3.out").read_text().startswith("sec'ret in-a-box 3\n")
     readable = [path for path in out.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
     assert [path for path in readable if b"sec'ret" in path.read_bytes() and path.suffix != ".out"] == []
     assert re.search(r"Job \d+, 2 nodes; script: .*job\.sh\. Ctrl-C cancels it\.", done.stderr)
@@ -171,6 +192,18 @@ def test_a_capture_over_two_nodes_is_explained_from_the_login_node(login: Login)
     assert json.loads(again.stdout)["accounting"] == told["accounting"]
 
 
+def test_a_study_in_a_job_probes_and_launches_with_the_ranks_that_a_node_takes(login: Login, scripts: Path) -> None:
+    command = ("--", sys.executable, str(scripts / "ddp.py"), "--steps", "20")
+    done = login(
+        "study", "--nodes", "1,2", "--per-node", "1", "--submit", "slurm", "--budget", "40s", "-o", "out", *command
+    )
+    assert "estimate failed" not in done.stdout + done.stderr
+    parts = json.loads((login.folder / "out" / "study.json").read_bytes())["parts"]
+    assert {part["name"]: part["state"] for part in parts if part["state"] == "done"}.keys() >= {"estimate"}
+    cluster = load_cluster(login.folder / "out" / "estimate" / "cluster.toml")
+    assert (cluster.nodes, cluster.slots_per_node) == (2, 1)
+
+
 def test_what_slurm_refuses_is_told_in_its_words_with_the_setting_and_leaves_nothing(login: Login) -> None:
     (login.folder / "site.toml").write_text('partition = "gpus"\n')
     asked = ("--np", "1", "--per-node", "1", "--submit", "slurm", "--site", "site.toml", "-o", "out")
@@ -194,6 +227,10 @@ def test_an_error_in_the_job_is_told_as_if_it_had_happened_here(login: Login) ->
     failed = login("measure", *asked, "-o", "one", "--", sys.executable, "-c", "raise ValueError('planted')", code=1)
     assert re.search(r"\(job \d+ on n\d\)", failed.stderr)
     assert "planted" in failed.stderr
+    nowhere = login.slurm.lab.network.replace(".0/24", ".99")  # an address of no host
+    alone = ("--np", "2", *asked[2:], "--launcher", "srun", "--env", f"MASTER_ADDR={nowhere}", "--timeout", "6s")
+    lost = login("measure", *MODEL, *alone, "-o", "three", code=1).stderr
+    assert re.search(rf"np2-b32: ranks could not connect to {nowhere}:\d+ for \d+ s, where they meet: check", lost)
     (login.folder / "site.toml").write_text('setup = ["echo no such module >&2; exit 3"]\n')
     broken = login("measure", *MODEL, *asked, "--site", "site.toml", "-o", "two", code=1).stderr
     assert re.search(r"scalescope: job \d+ ended with FAILED on n\d: see two/job-\d+\.out\nno such module", broken)
@@ -220,18 +257,20 @@ def test_ctrl_c_cancels_the_job_and_a_closed_terminal_leaves_it(login: Login) ->
     assert login.state(login.job("left")) in ("PENDING", "RUNNING")
 
 
-def test_a_job_that_waits_too_long_is_cancelled_with_its_reason_and_can_be_submitted_again(login: Login) -> None:
-    blocking = login.slurm_says("sbatch", "--parsable", "--nodes=3", "--wrap", "sleep 300").strip()
+def test_jobs_that_wait_too_long_are_cancelled_with_the_reason_and_can_be_submitted_again(login: Login) -> None:
+    """A job for each of two points: the second attempt of both counts, not how the first one ended."""
+    blocking = login.slurm_says("sbatch", "--parsable", "--nodes=4", "--wrap", "sleep 300").strip()
     login.wait_for(lambda: login.state(blocking) == "RUNNING")
-    asked = ("--nodes", "2", "--per-node", "1", "--submit", "slurm", "--patience", "2s", "-o", "out")
+    asked = ("--np", "1,2", "--per-node", "1", "--per-point", "--submit", "slurm", "--patience", "2s", "-o", "out")
     refused = login("measure", *MODEL, *asked, code=1).stderr
     assert re.search(r"job \d+ waited longer than --patience .* \((Resources|Priority)\) and was cancelled", refused)
-    assert login.state(login.job()) == "CANCELLED"
+    assert [login.state(login.job(number=number)) for number in (0, 1)] == ["CANCELLED"] * 2
     login.slurm_says("scancel", blocking)
     points = json.loads(login("measure", "--resume", "out", "--json").stdout)["points"]
-    assert [point["np"] for point in points] == [2]
+    assert {(point["np"], point["nodes"]) for point in points} == {(1, 1), (2, 2)}
     jobs = json.loads((login.folder / "out" / "submission.json").read_bytes())["jobs"]
-    assert [(job["script"], job["ended"]["word"]) for job in jobs] == [("job.sh", "CANCELLED"), ("job.sh", "COMPLETED")]
+    scripts = [(job["script"], job["ended"]["word"]) for job in jobs]
+    assert scripts == [(f"job-np{np}.sh", word) for word in ("CANCELLED", "COMPLETED") for np in (1, 2)]
 
 
 def test_a_folder_that_nodes_do_not_see_is_named(login: Login) -> None:
@@ -249,27 +288,44 @@ def collected(login: Login, folder: str, word: str) -> str:
     return said
 
 
-def test_jobs_that_are_cancelled_or_lose_their_node_keep_what_was_finished(login: Login, scripts: Path) -> None:
-    command = ("--", sys.executable, str(scripts / "ddp.py"), "--steps", "40")
-    asked = ("--np", "1", "--per-node", "1", "--submit", "slurm", "--no-wait", "--steps", "40", "--launches", "60")
-    login("measure", *asked, "-o", "cancelled", *command)
-    login("measure", *asked, "-o", "lost", *command)
+def test_jobs_that_are_cancelled_or_lose_a_node_or_a_link_keep_what_was_finished(login: Login, scripts: Path) -> None:
+    """A job that is cancelled, one whose slurmd is killed, and one of two nodes whose link goes down."""
+    slurm, command = login.slurm, ("--", sys.executable, str(scripts / "ddp.py"), "--steps", "40")
+    asked = ("--per-node", "1", "--submit", "slurm", "--no-wait", "--steps", "40", "--timeout", "8s")
+    for folder in ("cancelled", "lost"):
+        login("measure", "--np", "1", *asked, "--launches", "60", "-o", folder, *command)
+    login("measure", "--np", "2", *asked, "--launches", "2", "-o", "cut", *command, "--pause", "0.2")
     for folder in ("cancelled", "lost"):
         login.wait_for(lambda folder=folder: login.runs(folder) >= 1)
     login.slurm_says("scancel", login.job("cancelled"))
-    node = re.findall(r"\sNodeList=(\S+)", login.slurm_says("scontrol", "show", "job", login.job("lost")))[0]
-    login.slurm_says("scontrol", "update", f"nodename={node}", "state=down", "reason=planted")
+    (node,) = login.nodes(login.job("lost"))
+    slurm.kill_node(node)
+    login.slurm_says("scontrol", "update", f"nodename={node}", "state=down", "reason=killed")  # or after 5 minutes
+    login.wait_for(lambda: len(list((login.folder / "cut" / "launches" / "02-np2").glob("agent-*"))) == 2)
+    cut = login.nodes(login.job("cut"))[-1]
+    slurm.lab.plug(cut, into=False)
     try:
         for folder, word in (("cancelled", "was cancelled"), ("lost", "NODE_FAIL")):
             told = collected(login, folder, word)
             assert f"what was finished is kept; resume with: scalescope measure --resume {folder}" in told
+        shown = " ".join(login("measure", "--resume", "cut").stdout.split())
+        assert "np2: a launch failed and was left out: no progress for" in shown
     finally:
+        slurm.lab.plug(cut, into=True)
+        slurm.start_node(node)
         login.slurm_says("scontrol", "update", f"nodename={node}", "state=resume")
+    assert login.runs("cut") == 1
+    login.wait_for(lambda: not login.jobs())  # the allocation is given back when the node answers again
+    (point,) = json.loads(login("measure", "--resume", "cut", "--launches", "2", "--json").stdout)["points"]
+    assert (point["np"], point["launches"]) == (2, 2)
 
 
 def test_a_job_that_reached_its_time_limit_is_resumed_in_another_one(late: Login) -> None:
     said = collected(late, "out", "reached its time limit of 60 s")
     assert "what was finished is kept; resume with: scalescope measure --resume out" in said
+    ending = SLURM.last_words((late.folder / "out" / f"job-{late.job()}.out").read_text())
+    assert ending is not None
+    assert ending.out_of_time
     kept = late.runs()
     assert 1 <= kept < 60
     done = late("measure", "--resume", "out", "--launches", str(kept + 1), "--json")

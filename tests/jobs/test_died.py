@@ -48,6 +48,18 @@ def test_ranks_that_the_launcher_ended_or_that_lost_a_peer_are_not_to_blame(tmp_
     assert died(tmp_path, launcher=ended, rank2=LOST, rank3="ValueError: mine\n").startswith("rank 3 ended with")
 
 
+def test_a_node_on_which_slurm_could_start_no_rank_is_named(tmp_path: Path) -> None:
+    """Its slurmd is gone; the ranks of other nodes are killed for it, and are not to blame."""
+    said = (
+        "srun: error: Task launch for StepId=16.5 failed on node n2: Communication connection failure\n"
+        "srun: error: Application launch failed: Communication connection failure\n"
+        "srun: error: n1: task 0: Killed\n"
+    )
+    problem = "could not start ranks on n2 (Communication connection failure)"
+    assert died(tmp_path, "srun-torchrun", launcher=said) == f"srun {problem}"
+    assert died(tmp_path, "own", launcher=said) == f"the command {problem}"
+
+
 def test_without_a_word_of_the_launcher_the_rank_with_an_error_is_named(tmp_path: Path) -> None:
     assert died(tmp_path) == "the launch failed before the first step"
     assert died(tmp_path, rank1="Traceback (most recent call last):\n") == "rank 1 failed before its first step"

@@ -76,6 +76,31 @@ def stalled(folder: Path, *stacks: str, steps: tuple[int, ...] = (2, 2), in_init
     return watch.stalled(61.6)
 
 
+RETRY = """\
+[E1119 18:38:34.384188725 socket.cpp:818] [c10d] The client socket has failed to connect to any network address of \
+(10.78.0.99, 54527).
+Exception raised from run at socket.cpp:820 (most recent call first):
+frame #0: c10::Error::Error(c10::SourceLocation)
+"""
+
+
+def test_an_address_that_ranks_cannot_connect_to_is_named_and_its_retries_are_no_progress(tmp_path: Path) -> None:
+    watch = watch_on(tmp_path)
+    for rank in (0, 1):
+        rank_log(tmp_path, {"kind": "init_begin"}, pid=rank + 1, rank=rank)
+    before, output = watch.tick(), tmp_path / "rank1.out"
+    output.write_text(RETRY)
+    assert watch.tick() == before
+    problem = "ranks could not connect to 10.78.0.99:54527 for 62 s, where they meet: check that hosts reach"
+    assert watch.stalled(61.6)[0].startswith(problem)
+    assert "could not connect" not in watch.died(find_launcher("srun"))[0], "it had not given up"
+    output.write_text(f"{RETRY}torch.distributed.DistNetworkError: The client socket has failed\n")
+    assert watch.died(find_launcher("srun"))[0].startswith(problem.replace(" for 62 s", ""))
+    output.write_text(f"{RETRY}connected at last, downloading data\n")
+    assert watch.tick() > before
+    assert "could not connect" not in watch.stalled(61.6)[0]
+
+
 def test_a_rank_that_is_behind_hangs(tmp_path: Path) -> None:
     (tmp_path / "rank1.out").write_text("".join(f"line {number}\n" for number in range(9)))
     problem, details = stalled(tmp_path, IN_COLLECTIVE, BUSY, steps=(3, 1))

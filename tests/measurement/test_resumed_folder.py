@@ -167,3 +167,10 @@ def test_an_estimate_is_begun_in_its_own_folder_only(here: Path) -> None:
     assert is_begun(here, estimate())
     with pytest.raises(UsageError, match="already holds an estimate: choose another folder with -o, or remove this"):
         is_begun(here, estimate(20.0))
+    there = msgspec.structs.replace(estimate().fingerprint, host="another")  # a job that was submitted again
+    save(msgspec.structs.replace(estimate(), fingerprint=there), here / "plan.json")
+    assert is_begun(here, estimate())
+    other = msgspec.structs.replace(there, cores=there.cores + 1)
+    save(msgspec.structs.replace(estimate(), fingerprint=other), here / "plan.json")
+    with pytest.raises(UsageError, match="already holds an estimate"):
+        is_begun(here, estimate())

@@ -102,6 +102,8 @@ def test_words_that_are_no_answer_tell_neither_an_id_nor_a_state(scheduler: Sche
     for text in ("", "error", "\n\n", "slurm_load_jobs error: Invalid job id specified", "1|2"):
         assert scheduler.job_id(text) == ""
         assert scheduler.state(text) is None
+        assert scheduler.last_words(text) is None
+        assert not scheduler.is_silent(text)
 
 
 def test_an_unknown_scheduler_shows_the_nearest() -> None:
@@ -130,6 +132,8 @@ SHOWN = """JobId=17 JobName=scalescope-measure
         (("COMPLETED", "None", "0:0", "2026-11-19T15:00:00", "n[1-4]"), ("done", "", "n[1-4]", 0)),
         (("FAILED", "NonZeroExitCode", "2:0", "2026-11-19T15:00:00", "n1"), ("failed", "NonZeroExitCode", "n1", 2)),
         (("FAILED", "RaisedSignal:53", "0:53", "2026-11-19T15:00:00", "n1"), ("failed", "RaisedSignal:53", "n1", 53)),
+        (("COMPLETING", "NonZeroExitCode", "1:0", "2026-11-19T15:00:00", "n2"), ("failed", "NonZeroExitCode", "n2", 1)),
+        (("COMPLETING", "None", "0:0", "2026-11-19T15:00:00", "n2"), ("running", "", "n2", 0)),
         (("NODE_FAIL", "NodeDown", "1:0", "2026-11-19T15:00:00", "n1"), ("failed", "NodeDown", "n1", 1)),
     ],
 )
@@ -162,6 +166,25 @@ def test_sacct_names_who_cancelled_a_job() -> None:
     late = find_scheduler("slurm").state("TIMEOUT|TimeLimit|0:1|n1\n")
     assert late is not None
     assert (late.cancelled, late.out_of_time) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("why", "word", "cancelled", "out_of_time"),
+    [
+        ("", "CANCELLED", True, False),
+        (" DUE TO TIME LIMIT", "TIMEOUT", False, True),
+        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "NODE_FAIL", False, False),
+        (" DUE TO PREEMPTION", "PREEMPTION", False, False),
+    ],
+)
+def test_a_forgotten_job_is_read_from_slurms_words_in_its_output(
+    why: str, word: str, cancelled: bool, out_of_time: bool
+) -> None:
+    said = f"np1: 3 ms a step\nslurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-19T14:00:00{why} ***"
+    found = find_scheduler("slurm").last_words(said)
+    assert found is not None
+    assert (found.state, found.word, found.nodes) == ("failed", word, "n1")
+    assert (found.cancelled, found.out_of_time) == (cancelled, out_of_time)
 
 
 @pytest.mark.parametrize(

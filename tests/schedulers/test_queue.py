@@ -74,6 +74,9 @@ def test_a_scheduler_that_does_not_answer_is_no_scheduler_that_forgot() -> None:
 def test_jobs_are_cancelled_together(tmp_path: Path) -> None:
     cancel(Scripted(cancels=f'echo "$0 $1" > {tmp_path}/cancelled'), ["17", "18"])
     assert (tmp_path / "cancelled").read_text() == "17 18\n"
+    cancel(Scripted(cancels="echo 'scancel: error: Kill job error on job id 17: Invalid job id' >&2; exit 1"), ["17"])
+    with pytest.raises(WorkFailed, match=r"Slurm does not answer .* cancel them later with sh -c .* 17$"):
+        cancel(Scripted(cancels=SILENT), ["17"])
     cancel(Scripted(cancels=f"touch {tmp_path}/none"), [])
     assert not (tmp_path / "none").exists()
 

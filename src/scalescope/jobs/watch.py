@@ -15,6 +15,15 @@ from scalescope.records.job import Job
 from scalescope.text import plural, without_escapes
 
 _STACK_WITHIN_S = 2.0
+_OUT_OF_REACH = re.compile(
+    r"(?:failed to connect to any network address of|while trying to connect to) \((?P<host>[^,()]+), (?P<port>\d+)\)"
+)
+_GAVE_UP = re.compile(r"RendezvousConnectionError|Dist(?:Network|Store)Error")
+_RETRIES = re.compile(r"\[[WE]\d|Exception raised from|frame #|<omitting|.*" + _OUT_OF_REACH.pattern)
+_REACH = (
+    ", where they meet: check that hosts reach the first one there (firewall, name), or name another address of it "
+    "with --env MASTER_ADDR=..."
+)
 
 
 class LaunchWatch:
@@ -55,7 +64,8 @@ class LaunchWatch:
             if path not in self._logs:
                 self._logs[path] = RankLog(path, keeps_steps=self._keeps_steps)
         self._read += sum(log.poll() for log in self._logs.values())
-        self._read += self.output.poll()
+        printed = self.output.poll()
+        self._read += 0 if printed and self._out_of_reach() else printed  # torch tells of every retry, for 30 minutes
         if self._own_ranks:
             self._own_ranks.check(self._logs.values())
         if self._logs:
@@ -65,6 +75,9 @@ class LaunchWatch:
     def stalled(self, seconds: float) -> tuple[str, str]:
         """Name the ranks that are behind and show where every rank stands."""
         logs = self.logs
+        if address := self._out_of_reach():
+            problem = f"ranks could not connect to {address} for {seconds:.0f} s{_REACH}"
+            return problem, self._tail(LAUNCHER_OUTPUT)
         if not logs:
             return f"nothing happened for {seconds:.0f} s and no rank has started", self._tail(LAUNCHER_OUTPUT)
         stacks = self._collect_stacks(logs)
@@ -113,6 +126,11 @@ class LaunchWatch:
 
     def died(self, launcher: Launcher, code: int = 0) -> tuple[str, str]:
         """A launch that failed by itself: which rank began it, how, and its last words; `code` is the launcher's."""
+        if (unstarted := self._unstarted(launcher)) and not any(log.events for log in self.logs):
+            who, why = launcher.program or "the command", unstarted["reason"].strip()
+            return f"{who} could not start ranks on {unstarted['node']} ({why})", self._tail(LAUNCHER_OUTPUT)
+        if address := self._out_of_reach(gave_up=True):
+            return f"ranks could not connect to {address}{_REACH}", self._tail(LAUNCHER_OUTPUT)
         deaths = self._deaths(launcher)
         # Ranks whose launcher was killed may fail after it, and are not to blame.
         suspects = list(deaths)
@@ -148,9 +166,32 @@ class LaunchWatch:
 
     def _deaths(self, launcher: Launcher) -> dict[int, re.Match[str]]:
         """The ranks whose death the launcher reports, in its order, without those that it ended itself."""
-        text = "\n".join(last_lines(self._folder / LAUNCHER_OUTPUT, 80))
-        deaths = {int(found["rank"]): found for pattern in launcher.blame for found in pattern.finditer(text)}
+        deaths = {int(found["rank"]): found for found in self._blamed(launcher) if "rank" in found.groupdict()}
         return {rank: found for rank, found in deaths.items() if found.groupdict().get("code") not in ("-15", "143")}
+
+    def _out_of_reach(self, *, gave_up: bool = False) -> str:
+        """The address of the first rank, where torch says last that it cannot connect to it, or that it `gave_up`."""
+        if not all(log.in_init for log in self.logs):
+            return ""
+        for path in [*self._folder.glob("rank*.out"), self._folder / LAUNCHER_OUTPUT]:
+            lines = last_lines(path, 200)
+            told = [at for at, line in enumerate(lines) if _OUT_OF_REACH.search(line)]
+            if not told or not (
+                any(map(_GAVE_UP.search, lines[told[0] :])) if gave_up else all(map(_RETRIES.match, lines[told[-1] :]))
+            ):
+                continue
+            found = _OUT_OF_REACH.search(lines[told[-1]])
+            assert found
+            return f"{found['host']}:{found['port']}"
+        return ""
+
+    def _unstarted(self, launcher: Launcher) -> re.Match[str] | None:
+        """The node on which the launcher could start no ranks, in its words; None: it started all."""
+        return next((found for found in self._blamed(launcher) if "node" in found.groupdict()), None)
+
+    def _blamed(self, launcher: Launcher) -> list[re.Match[str]]:
+        text = "\n".join(last_lines(self._folder / LAUNCHER_OUTPUT, 80))
+        return [found for pattern in launcher.blame for found in pattern.finditer(text)]
 
     def _fell_with_another(self, rank: int) -> bool:
         """True when a rank's last words complain about another rank that was gone."""

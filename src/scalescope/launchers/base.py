@@ -16,7 +16,8 @@ class Launcher(ABC):
     remedy: str = ""  # How to get it
     reaches_hosts: bool = True  # It starts ranks on named hosts
     scheduler: str = ""  # Whose allocation it starts ranks in; empty: it needs none
-    # Find a rank that died, and its exit code or signal, in the launcher's own output.
+    # Find in the launcher's own output a `rank` that died, with its exit code or signal, or a `node` on which it could
+    # start none, with the reason.
     blame: tuple[re.Pattern[str], ...] = ()
 
     @abstractmethod

@@ -17,6 +17,7 @@ class Srun(Launcher):
     blame = (
         re.compile(r"srun: error: \S+: task (?P<rank>\d+): Exited with exit code (?P<code>\d+)"),
         re.compile(r"srun: error: \S+: task (?P<rank>\d+): (?!Exited)\w+"),
+        re.compile(r"srun: error: Task launch for \S+ failed on node (?P<node>\S+): (?P<reason>.+)"),
     )
 
     def commands(self, job: Job) -> tuple[Command, ...]:

@@ -8,6 +8,7 @@ from scalescope.records.site import Site
 from scalescope.records.store import Record
 
 SUBMISSION = "submission.json"  # The record, in the result folder
+WAITING = ("patience_s", "no_wait")  # Options of whoever waits, not of the job
 
 
 class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
     begins: str = ""  # As expected; empty: not known
     nodes: str = ""
     exit_code: int = 0
+    ending: bool = False  # Its command has ended, and not all nodes have been given back
     own: bool = True  # Its command ended by itself, so what that printed says why
     out_of_time: bool = False
     cancelled: bool = False

@@ -25,6 +25,7 @@ class Scheduler(Protocol):
     job_variable: str  # Set inside a job
     node_launcher: str  # Starts a torchrun on every node of a job
     rank_launcher: str  # Starts every rank of a job
+    ends_within_s: float  # From the end of a job's command; a node that does not answer holds that up for minutes
 
     def script(self, job: BatchJob) -> str:
         """Describe the job so that a person can read, edit and submit it."""
@@ -43,6 +44,12 @@ class Scheduler(Protocol):
 
     def state(self, printed: str) -> JobState | None:
         """State of the job, read from the output of such a command; None: it does not know the job."""
+
+    def is_silent(self, errors: str) -> bool:
+        """True for errors of a command that got no answer, and False where the answer was no."""
+
+    def last_words(self, output: str) -> JobState | None:
+        """How a job that is not known any more ended, as the scheduler wrote into its output; None: it did not."""
 
     def cancel(self, job_ids: Sequence[str]) -> tuple[str, ...]:
         """The command that cancels jobs."""

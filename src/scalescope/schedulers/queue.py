@@ -1,5 +1,6 @@
 """Executes what schedulers describe: submits, asks and cancels. The one impure file of schedulers."""
 
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ def submit(scheduler: Scheduler, script: Path, after: str = "") -> str:
     done = _run(scheduler.submit(str(script), after))
     job_id = scheduler.job_id(done.stdout) if done.returncode == 0 else ""
     if not job_id:
-        if _is_unreachable(done.stderr):
+        if scheduler.is_silent(done.stderr):
             raise WorkFailed(f"{scheduler.title} does not answer ({plain(done.stderr, 160)}): try again later")
         words, setting = scheduler.refusal(done.stderr or done.stdout)
         raise UsageError(f"{scheduler.title} refused the job ({words}): change {setting}")
@@ -51,21 +52,25 @@ def state_of(scheduler: Scheduler, job_id: str) -> JobState | None:
         if done.returncode == 0 and (found := scheduler.state(done.stdout)):
             return found
         problems.append(done.stderr)
-    if _is_unreachable(problems[0]):  # the others only keep accounts
+    if scheduler.is_silent(problems[0]):  # the others only keep accounts
         raise WorkFailed(f"{scheduler.title} does not answer ({plain(problems[0], 160)})")
     return None
 
 
 def cancel(scheduler: Scheduler, job_ids: Sequence[str]) -> None:
-    """Cancel jobs; one that has ended stays as it is."""
+    """Cancel jobs; one that has ended stays as it is.
+
+    Raises:
+        WorkFailed: The scheduler does not answer, so they stay.
+    """
     if job_ids:
-        _run(scheduler.cancel(job_ids))
-
-
-def _is_unreachable(errors: str) -> bool:
-    return any(
-        words in errors for words in ("Unable to contact", "Connection refused", "timed out", "No route to host")
-    )
+        words = scheduler.cancel(job_ids)
+        done = _run(words)
+        if done.returncode and scheduler.is_silent(done.stderr):
+            raise WorkFailed(
+                f"{scheduler.title} does not answer ({plain(done.stderr, 160)}), so jobs are left in the queue: cancel "
+                f"them later with {shlex.join(words)}"
+            )
 
 
 def _run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,10 @@ from scalescope.schedulers.base import Refusal, check_path, commands_of, shell_o
 from scalescope.text import plain
 
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+_SILENT = ("Unable to contact", "Connection refused", "timed out", "No route to host")
+_LAST_WORDS = re.compile(
+    r"\*\*\* JOB \d+ ON (?P<node>\S+) CANCELLED AT \S+(?: DUE TO (?P<why>[^*,]+?))?(?:,[^*]*)? \*\*\*"
+)
 _RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
 # What Slurm says of a job that it does not take, and what to change.
 _SETTINGS = (
@@ -38,6 +42,7 @@ class Slurm:
     job_variable = "SLURM_JOB_ID"
     node_launcher = "srun-torchrun"
     rank_launcher = "srun"
+    ends_within_s = 10.0
 
     def script(self, job: BatchJob) -> str:
         """A script for sbatch."""
@@ -88,6 +93,19 @@ class Slurm:
         rows = [line.split("|") for line in printed.splitlines() if line.count("|") == 3]
         return _state(rows[-1][0].split()[0], *rows[-1][1:]) if rows and rows[-1][0] else None
 
+    def is_silent(self, errors: str) -> bool:
+        """`Unable to contact slurm controller (connect failure)`."""
+        return any(words in errors for words in _SILENT)
+
+    def last_words(self, output: str) -> JobState | None:
+        """`slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-19T14:00:00 DUE TO TIME LIMIT ***`."""
+        match = _LAST_WORDS.search(output)
+        if match is None:
+            return None
+        why = match["why"] or "CANCELLED"
+        word = "TIMEOUT" if why == "TIME LIMIT" else "NODE_FAIL" if why.startswith("NODE") else plain(why, 60)
+        return _state(word, Reason="", ExitCode="", NodeList=match["node"])
+
     def cancel(self, job_ids: Sequence[str]) -> tuple[str, ...]:
         """`scancel 17`."""
         return "scancel", *job_ids
@@ -96,6 +114,8 @@ class Slurm:
 def _state(word: str, Reason: str, ExitCode: str, NodeList: str, StartTime: str = "") -> JobState:  # noqa: N803
     """As Slurm names the fields; an exit code is `1:0`, or `0:9` after a signal."""
     code, _, number = ExitCode.partition(":")
+    if word == "COMPLETING" and code.strip("0"):  # its script has failed; a node that is gone holds the end up
+        word = "FAILED"
     state = "waiting" if word in _WAITING else "running" if word in _RUNNING else "failed"
     return JobState(
         state="done" if word == "COMPLETED" else state,  # type: ignore[arg-type]
@@ -105,6 +125,7 @@ def _state(word: str, Reason: str, ExitCode: str, NodeList: str, StartTime: str 
         begins=StartTime.replace("T", " ") if state == "waiting" and StartTime[:1].isdigit() else "",
         nodes=plain(NodeList, 60),
         exit_code=int(code or 0) if code.isdigit() and int(code) else int(number) if number.isdigit() else 0,
+        ending=word == "COMPLETING",
         own=word in ("COMPLETED", "FAILED"),
         out_of_time=word in ("TIMEOUT", "DEADLINE"),
         cancelled=word in ("CANCELLED", "REVOKED"),

@@ -17,6 +17,7 @@ from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, estimate
 from scalescope.estimation.probe import groups, probe_cluster
 from scalescope.estimation.profile import launches_of
+from scalescope.jobs.environment import allocated_here
 from scalescope.jobs.folders import emptied, result_folder
 from scalescope.jobs.plan import resolve_here
 from scalescope.jobs.rank_program import starting_s
@@ -274,6 +275,7 @@ class Parts:
                 batch=self._plan.batches,
                 engine=self._plan.engines[0],
                 cluster=cluster,
+                per_node=request.per_node,
                 threads_per_rank=request.threads_per_rank,
                 device=request.device,
                 seconds=self._profile_s,
@@ -340,7 +342,7 @@ class Parts:
         asked = ProbeRequest(
             backends=(backend,),
             hosts=request.hosts,
-            slots=None if request.hosts else most,
+            slots=None if request.hosts else request.per_node if allocated_here() else most,
             threads_per_rank=settings.threads_per_rank or 1,
             device="cuda" if on_gpu else "cpu",
             seconds=self._probe_s,

@@ -15,7 +15,7 @@ from scalescope.errors import ScalescopeError, UsageError
 from scalescope.options import EMPTY, flags, read
 from scalescope.progress import Progress
 from scalescope.records.store import load
-from scalescope.records.submission import SUBMISSION, Submission
+from scalescope.records.submission import SUBMISSION, WAITING, Submission
 from scalescope.verbs.verb import Verb
 
 _NAMES = ("study", "estimate", "probe", "measure", "explain", "tune", "report", "compare", "doctor")  # As help has them
@@ -31,19 +31,19 @@ def run_verb(verb: Verb, request: Any, progress: Progress) -> Any:
     """The record of a verb, from a job where one was asked for; with --no-wait the Submission."""
     if not getattr(request, "submit", ""):
         return verb.run(request, progress)
-    from scalescope.verbs.submit import submitted
+    from scalescope.verbs.submit import submit_verb
 
-    return submitted(verb, request, progress)
+    return submit_verb(verb, request, progress)
 
 
 def resume_verb(verb: Verb, folder: Path, limits: Mapping[str, Any], progress: Progress) -> Any:
     """The record of a verb that is resumed here, or in another job where its folder was made by one."""
     if (folder / SUBMISSION).is_file():
-        from scalescope.verbs.submit import resubmitted, waits_outside
+        from scalescope.verbs.submit import collected, jobs_elsewhere
 
-        if waits_outside(verb, folder):
-            return resubmitted(verb, folder, limits, progress)
-    if any(limits.get(name) for name in ("patience_s", "no_wait")):
+        if jobs := jobs_elsewhere(verb, folder, limits):
+            return collected(jobs, dict(limits), progress)
+    if any(limits.get(name) for name in WAITING):
         raise UsageError(f"{folder} was not made by a submitted job: leave --no-wait and --patience out")
     if verb.resume is None:
         raise UsageError(f"{folder} holds no submitted {verb.name}: type its command again")
