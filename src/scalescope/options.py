@@ -67,6 +67,7 @@ class Opt(NamedTuple):
     place: bool = False  # A file or folder that was there then: not even typed again for the same verb
     always: bool = False  # Typed back even where it is the default
     again: bool = False  # May be given anew with --resume
+    of_files: bool = False  # Of explain: goes with files, too
     rare: bool = False  # In --help-all only
     hidden: bool = False  # In no help: horovodrun has it
     also: tuple[Also, ...] = ()
@@ -239,8 +240,10 @@ def typed(
             texts[option.keyword] = option.text(changes[option.keyword])
         elif whole or not source.opt.of_run:
             texts[option.keyword] = source.text(getattr(holder, source.field, None))
-    typed, model = list(words), texts.pop("model", "")
-    typed += [model] if model else []
+    typed = list(words)
+    for option in options:
+        if option.opt.argument and (text := texts.get(option.keyword)):
+            typed += text if isinstance(text, list) else [text]
     for option in options:
         text = texts.get(option.keyword, "")
         usual = text == option.text(option.default) and not option.opt.always

@@ -99,7 +99,15 @@ _STEP_TIME = Kind(
 Folder = A[
     str,
     Opt(
-        "Folder for the results.", FILE, "-o", short="--output", metavar="DIR", group="Output", of_run=True, place=True
+        "Folder for the results.",
+        FILE,
+        "-o",
+        short="--output",
+        metavar="DIR",
+        group="Output",
+        of_run=True,
+        place=True,
+        of_files=True,
     ),
 ]
 Knobs = A[tuple[str, ...], Opt("Engine setting; repeatable.", ASSIGNMENTS, flag="--knob")]
@@ -115,6 +123,7 @@ Pattern = A[
         "examples_per_s_total or examples_per_s_per_worker. measure also takes one without groups: a line per step.",
         TEXT,
         metavar="REGEX",
+        of_files=True,
     ),
 ]
 
@@ -322,14 +331,22 @@ class ExplainRequest(TrainingRequest, frozen=True, kw_only=True):
             "a scaling table or a Horovod autotune log (CSV). Or a MODEL, or -- COMMAND, to run and capture.",
             FILES,
             argument=True,
+            of_files=True,
         ),
     ] = ()
-    np: A[tuple[int, ...], Opt("Processes of every log, in their order: 1,2,4; or of the run (2).", _OF_LOGS)] = ()
+    np: A[
+        tuple[int, ...],
+        Opt("Processes of every log, in their order: 1,2,4; or of the run (2).", _OF_LOGS, of_files=True),
+    ] = ()
     pattern: Pattern = ""
     estimate: A[
-        str, Opt("Folder of scalescope estimate, or a cluster.toml, to compare with.", FILE, metavar="PATH")
+        str,
+        Opt("Folder of scalescope estimate, or a cluster.toml, to compare with.", FILE, metavar="PATH", of_files=True),
     ] = ""
-    export: A[str, Opt("Write the steps of all ranks as one trace for Perfetto.", FILE, of_run=True, place=True)] = ""
+    export: A[
+        str,
+        Opt("Write the steps of all ranks as one trace for Perfetto.", FILE, of_run=True, place=True, of_files=True),
+    ] = ""
     engine: Engine = ""
     batch: OneBatch = None
     knobs: Knobs = ()

@@ -5,6 +5,7 @@ Rooms are imported where they are used: a verb loads what it needs, --help needs
 
 import contextlib
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +15,10 @@ from scalescope.errors import ScalescopeError, UsageError
 from scalescope.options import EMPTY, flags, read
 from scalescope.records.store import load
 from scalescope.records.submission import SUBMISSION, Submission
-from scalescope.verbs import compare, doctor, estimate, explain, measure, probe, report, study, tune
 from scalescope.verbs.verb import Verb
 
-VERBS: tuple[Verb, ...] = (
-    study.VERB,
-    estimate.VERB,
-    probe.VERB,
-    measure.VERB,
-    explain.VERB,
-    tune.VERB,
-    report.VERB,
-    compare.VERB,
-    doctor.VERB,
-)
+_NAMES = ("study", "estimate", "probe", "measure", "explain", "tune", "report", "compare", "doctor")  # As help has them
+VERBS: tuple[Verb, ...] = tuple(import_module(f"{__name__}.{name}").VERB for name in _NAMES)
 
 
 def find_verb(name: str) -> Verb:

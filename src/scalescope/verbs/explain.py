@@ -38,9 +38,8 @@ def _ask_explain(**given: Any) -> ExplainRequest:
         from scalescope.jobs.request import fields_of  # files need nothing of jobs/
 
         return ExplainRequest(**fields_of(ExplainRequest, given, "explain"))
-    of_files = {"paths", "np", "pattern", "estimate", "export", "folder"}
-    for name, (flag, _) in flags(ExplainRequest).items():
-        if given.get(name) not in (*EMPTY, False) and name not in of_files:
+    for name, (flag, option) in flags(ExplainRequest).items():
+        if given.get(name) not in (*EMPTY, False) and not option.opt.of_files:
             raise UsageError(f"{flag} goes with a MODEL or a command after --: leave it out")
     return ExplainRequest(**read(ExplainRequest, given))
 
@@ -258,17 +257,12 @@ def _scaling_json(scaling: "Scaling", traced: "Sequence[Explanation]") -> dict[s
 
 def after_table(scaling: "Scaling", request: ExplainRequest) -> str:
     """More launches of a measurement; pictures of a table or of logs; then a measurement of one's own."""
-    from scalescope.options import write_counts
-
     files = [Path(path) for path in request.paths]
     place = files[0] if files[0].is_dir() else files[0].parent
     if scaling.source == "measurement" and (place / "plan.json").exists():
         return folder_command("measure --resume", place, "--precision", "3%")
     if not request.folder:
-        words = ["--np", write_counts(request.np)] if request.np else []
-        words += ["--pattern", request.pattern] if request.pattern else []
-        results = Path("results") / (files[0].stem if len(files) == 1 else "explain")
-        return shlex.join(["scalescope", "explain", *request.paths, *words, "-o", str(results)])
+        return retyped("explain", request, folder=f"results/{files[0].stem if len(files) == 1 else 'explain'}")
     counts = sorted({point.np for curve in scaling.curves for point in curve.points})
     return f"scalescope measure --np {','.join(map(str, counts))} -- {COMMAND}"
 
