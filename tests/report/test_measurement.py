@@ -56,8 +56,8 @@ def studied(*runs: Run) -> Scaling:
 def test_the_answer_names_the_fastest_and_compares_it_with_one_process() -> None:
     said = sentence(studied(run("none", 1, 80), run("ddp", 1, 78), run("ddp", 2, 120)))
     assert said == (
-        "In one launch each the fastest was ddp on 2 processes with batch 8 each: 120 samples/s, 1.50 times 1 process; "
-        "launches differ: repeat with --launches 5."
+        "Fastest is ddp on 2 processes with batch 8 each: 120 samples/s, 1.50 times 1 process (one launch each; "
+        "launches differ: repeat with --launches 5)."
     )
     assert "more processes did not help" in sentence(studied(run("none", 1, 80), run("ddp", 2, 60)))
     assert "80 samples/s" in sentence(studied(run("none", 1, 80), run("ddp", 1, 60)))

@@ -13,11 +13,13 @@ import pytest
 from made_results import HOSTILE, curves, folders, full, hostile
 from rendered import shown
 
+import scalescope.show
 from scalescope.errors import UsageError
 from scalescope.records.results import Results
 from scalescope.show import document_of
 from scalescope.show.page import MOST_BYTES, page_of, write_page
 from scalescope.show.prediction import with_measured
+from scalescope.show.study import on_page
 from scalescope.show.words import capital
 from scalescope.verbs.report import comparison_of, result_tables, write_figures
 
@@ -67,7 +69,7 @@ class Read(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return page_of([full()])
+    return page_of(*on_page([full()]))
 
 
 def test_sections_stand_in_the_order_of_the_questions(page: str) -> None:
@@ -79,9 +81,7 @@ def test_sections_stand_in_the_order_of_the_questions(page: str) -> None:
 def test_every_figure_has_a_caption_its_data_and_a_description(page: str) -> None:
     read = Read(page)
     figures = [each["data-figure"] for each in read.of("div") if each.get("class") == "chart"]
-    assert {"map", "checks", "strong", "weak", "speedup", "waterfall", "phases", "step", "accounting", "landscape"} <= {
-        *figures
-    }
+    assert {"map", "strong", "weak", "speedup", "waterfall", "phases", "step", "accounting", "landscape"} <= {*figures}
     specs = json.loads(re.search(r'id="specs">(.*?)</script>', page, re.DOTALL)[1])
     assert list(specs) == figures
     captions = {figure.name: figure.caption for figure in document_of(full()).figures}
@@ -92,6 +92,12 @@ def test_every_figure_has_a_caption_its_data_and_a_description(page: str) -> Non
         assert "title" not in specs[name]  # it is in the caption
     saved = [each["data-of"] for each in read.of("button") if each.get("data-save") == "CSV"]
     assert saved == figures
+
+
+@pytest.mark.parametrize("renderer", ["terminal", "files", "page", "notebook"])
+def test_a_renderer_knows_no_record(renderer: str) -> None:
+    source = Path(scalescope.show.__file__).with_name(f"{renderer}.py").read_text()
+    assert set(re.findall(r"scalescope\.records\.(\w+)", source)) <= {"store"}  # which writes files whole
 
 
 ENDINGS = {
@@ -115,8 +121,8 @@ def test_the_first_screen_has_the_words_that_the_verb_ends_with(verb: str) -> No
         assert f"- {line}" in lines
     assert [line.removeprefix("Warning: ") for line in lines if line.startswith("Warning")] == list(told.warnings[:3])
     assert [line.removeprefix("Do: ") for line in lines if line.startswith("Do: ")] == [told.do][: bool(told.do)]
-    with_page = page_of([Results(name="x", **{field: (record,) if several else record},
-                                 traced_batches=(None,) * several, follow="next --it")])  # fmt: skip
+    with_page = page_of(*on_page([Results(name="x", **{field: (record,) if several else record},
+                                 traced_batches=(None,) * several, follow="next --it")]))  # fmt: skip
     first = Read(with_page[: with_page.index("<nav")]).text
     for words in (told.answer, *told.reasons, *told.warnings, told.do, "next --it"):
         assert " ".join(words.split()) in first
@@ -146,21 +152,23 @@ def test_measured_cells_tell_how_wrong_the_prediction_was() -> None:
     assert twice["weak", 4, 32].measured_s == pytest.approx(2 * cell.measured_s)
     assert with_measured(prediction, None) is prediction
     assert len(with_measured(with_measured(prediction, curves()), curves()).checks) == len(checks)
-    assert "Predicted and measured steps" in page_of([Results(name="x", prediction=prediction, scaling=curves())])
+    assert "Predicted and measured steps" in page_of(
+        *on_page([Results(name="x", prediction=prediction, scaling=curves())])
+    )
 
 
 def test_the_map_says_what_launches_measured_where_it_predicts_otherwise() -> None:
     prediction = made_predictions.both()
-    told = Read(page_of([Results(name="x", prediction=prediction, scaling=curves())])).text
+    told = Read(page_of(*on_page([Results(name="x", prediction=prediction, scaling=curves())]))).text
     assert re.search(r"launches measured [\d.]+x with .* on 2 processes \(map: [\d.]+x\)", told)
-    assert "launches measured" not in Read(page_of([Results(name="x", prediction=prediction)])).text
+    assert "launches measured" not in Read(page_of(*on_page([Results(name="x", prediction=prediction)]))).text
 
 
 @pytest.mark.parametrize(("verb", "figure"), [("measure", "weak"), ("estimate", "map"), ("explain", "accounting")])
 def test_the_first_screen_shows_one_picture_and_warnings_folded(verb: str, figure: str) -> None:
     make, field = ENDINGS[verb]
     record = (make(),) if field == "explanations" else make()
-    page = page_of([Results(name="x", **{field: record}, traced_batches=(None,))])
+    page = page_of(*on_page([Results(name="x", **{field: record}, traced_batches=(None,))]))
     first = page[page.index('<section class="answer"') : page.index("<nav")]
     assert re.findall(r'data-figure="(\w+)"', first) == [figure]
     assert page.count(f'data-figure="{figure}"') == 1
@@ -171,7 +179,7 @@ def test_the_first_screen_shows_one_picture_and_warnings_folded(verb: str, figur
 def test_results_of_two_trainings_are_compared_first() -> None:
     before = Results(name="before", scaling=curves())
     after = Results(name="after", scaling=curves(slower=1.5))
-    page = page_of([before, after], comparison_of([before, after]))
+    page = page_of(*on_page([before, after], comparison_of([before, after])))
     read = Read(page)
     assert "after is slower: step of" in Read(page[: page.index("Compared: B over A")]).text
     assert re.findall(r'<h2[^>]*id="(c\d-results)"', page) == ["c1-results", "c2-results"]
@@ -181,7 +189,7 @@ def test_results_of_two_trainings_are_compared_first() -> None:
 
 def test_a_large_map_stays_below_three_megabytes() -> None:
     large = Results(name="x", prediction=made_predictions.large())
-    page = page_of([large] * 3)
+    page = page_of(*on_page([large] * 3))
     assert len(page.encode()) < MOST_BYTES
     assert "data:image/png;base64," not in page
 
@@ -190,20 +198,20 @@ def test_figures_that_do_not_fit_become_pictures(monkeypatch) -> None:
     from scalescope.show import page as renderer
 
     large = Results(name="x", prediction=made_predictions.large())
-    size = len(page_of([large]).encode())
+    size = len(page_of(*on_page([large])).encode())
     monkeypatch.setattr(renderer, "MOST_BYTES", size - 1000)
-    page = page_of([large])
+    page = page_of(*on_page([large]))
     assert len(page.encode()) <= size - 1000
     assert page.count('<img src="data:image/png;base64,') == 1
     monkeypatch.setattr(renderer, "MOST_BYTES", 1000)
     with pytest.raises(UsageError, match="name fewer"):
-        page_of([Results(name="x", scaling=made_scalings.nearly_nothing())])
+        page_of(*on_page([Results(name="x", scaling=made_scalings.nearly_nothing())]))
 
 
 def test_hostile_names_are_text(tmp_path: Path, page: str) -> None:
     results = hostile()
     plain = Read(page)
-    page = page_of([results])
+    page = page_of(*on_page([results]))
     read = Read(page)
     assert [tag for tag, _ in read.elements if tag in ("script", "img", "style")] == [
         tag for tag, _ in plain.elements if tag in ("script", "img", "style")
@@ -225,14 +233,14 @@ def test_hostile_names_are_text(tmp_path: Path, page: str) -> None:
 def test_a_page_replaces_only_a_page(tmp_path: Path) -> None:
     results = [Results(name="x", scaling=curves())]
     path = tmp_path / "new" / "report.html"
-    write_page(results, path)
-    write_page(results, path)
+    write_page(*on_page(results), path)
+    write_page(*on_page(results), path)
     other = tmp_path / "thesis.html"
     other.write_text("<!DOCTYPE html><title>mine</title>")
     with pytest.raises(UsageError, match="choose another name with -o"):
-        write_page(results, other)
+        write_page(*on_page(results), other)
     with pytest.raises(UsageError, match="is a folder"):
-        write_page(results, tmp_path)
+        write_page(*on_page(results), tmp_path)
     assert other.read_text() == "<!DOCTYPE html><title>mine</title>"
 
 

@@ -14,6 +14,7 @@ from made_results import full, hostile
 import needs
 from browser import Browser, browser
 from scalescope.show.page import page_of
+from scalescope.show.study import on_page
 
 pytestmark = pytest.mark.launches
 
@@ -84,7 +85,7 @@ def window(tmp_path_factory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(page_of([full()]))
+    path.write_text(page_of(*on_page([full()])))
     return path
 
 
@@ -246,7 +247,7 @@ def colours_of(pdf: bytes) -> set[bytes]:
 
 def test_hostile_names_do_nothing(window: Browser, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    path.write_text(page_of([hostile()]))
+    path.write_text(page_of(*on_page([hostile()])))
     for width in (1200, 390):
         window.open(path, width=width)
         assert window.problems == []

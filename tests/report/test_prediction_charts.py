@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 from figure_parts import layers, rows, subtitle, with_data
-from made_predictions import both, checked, crowded, hopeless, large, predicted, single, too_large
+from made_predictions import both, checked, crowded, hopeless, large, predicted, single, timeline, too_large
 from made_scalings import NASTY
 from rendered import charts, write_charts
 
@@ -29,17 +29,15 @@ def drawn(prediction: Prediction) -> dict[str, Any]:
 
 
 def test_only_what_there_are_numbers_for_is_drawn(of_checked: Any) -> None:
-    assert list(of_checked) == ["map", "efficiency", "throughput", "checks"]
-    assert list(charts(both())) == ["map", "efficiency", "throughput"]
-    assert list(charts(single())) == ["map", "efficiency"]
-    assert list(charts(predicted(counts=(1,)))) == ["map"]
-    assert list(charts(too_large())) == ["map", "efficiency"]
+    assert list(of_checked) == ["map"]
+    assert list(charts(too_large())) == ["map"]
+    assert list(charts(both(), step=timeline())) == ["map", "step"]
 
 
 def test_the_map_holds_the_cells_and_rings_the_recommended_one(of_checked: Any) -> None:
     figure = of_checked["map"]
     strong, weak = figure["concat"]
-    _, cells = layers(weak, "rect", strokeWidth=1)
+    (cells,) = layers(weak, "rect", strokeWidth=1)
     assert len(rows(cells)) == 48
     (best,) = [row for row in rows(cells) if (row["np"], row["column"]) == (8, 512)]
     assert best["speedup"] == pytest.approx(7.09, abs=0.005)
@@ -89,7 +87,7 @@ def test_a_map_that_is_not_to_be_trusted_says_why() -> None:
 
 def test_large_maps_are_thinned_small_and_quick(tmp_path: Path) -> None:
     chart = document_of(large()).figures[0].draw()
-    page, picture = save_charts({"map": chart}, tmp_path, ("html", "png"))
+    page, picture = save_charts({"map": chart.to_dict()}, tmp_path, ("html", "png"))
     assert page.stat().st_size < 5_000_000
     assert picture.read_bytes().startswith(b"\x89PNG")
     figure = with_data(chart)
@@ -99,44 +97,10 @@ def test_large_maps_are_thinned_small_and_quick(tmp_path: Path) -> None:
     assert not layers(panel, "text")  # no room for numbers
 
 
-def test_throughput_has_bands_and_the_ideal(of_checked: Any) -> None:
-    figure = of_checked["throughput"]
-    strong, weak = figure["concat"]
-    (band,) = layers(weak, "area")
-    (first,) = [row for row in rows(band) if (row["at"], row["batch"]) == (8, "512")]
-    assert first["low"] < first["rate"] < first["high"]
-    assert first["high"] / first["rate"] == pytest.approx(1 / 0.94)
-    (dashed,) = layers(weak, "line", strokeDash=[5, 4])
-    alone = 512 / (0.004 + 0.0008 * 512)
-    ideal = {row["at"]: row["ideal"] for row in rows(dashed) if row["batch"] == "512"}
-    assert ideal == pytest.approx({np: np * alone for np in (1, 2, 3, 4, 6, 8)})
-    assert len({row["batch"] for row in rows(band)}) == 6
-    assert "shown: 6 of 8 batches" in subtitle(figure)
-    assert layers(strong, "area")[0]["encoding"]["color"]["legend"]["title"] == "global batch"
-    assert layers(weak, "area")[0]["encoding"]["x"]["title"] == "processes (nodes)"
-    assert {row["batch"] for row in rows(layers(drawn(crowded())["throughput"]["concat"][0], "area")[0])}.isdisjoint(
-        {"256", "512"}
-    )
-
-
-def test_checks_show_their_error_with_the_predicted_interval(of_checked: Any) -> None:
-    figure = of_checked["checks"]
-    (points,) = layers(figure, "point")
-    assert [round(row["error"], 3) for row in rows(points)] == [0.03, -0.02, 0.12, 0.01]
-    assert [row["inside"] for row in rows(points)].count("outside it") == 1
-    assert rows(points)[2]["configuration"] == "weak, 8 processes with batch 256 each"
-    assert rows(points)[2]["low"] > 0
-    assert "3 of 4 inside the predicted interval" in subtitle(figure)[1]
-    many = msgspec.structs.replace(checked(), checks=checked().checks * 20)
-    assert "the 30 largest errors are shown" in subtitle(drawn(many)["checks"])
-
-
 def test_files_of_every_format_are_real_and_hold_no_users_markup(tmp_path: Path) -> None:
     prediction = msgspec.structs.replace(checked(), what=NASTY)
     written = write_charts(prediction, tmp_path / "new", FORMATS)
-    assert {path.name for path in written} == {
-        f"{name}.{ending}" for name in ("map", "efficiency", "throughput", "checks") for ending in FORMATS
-    }
+    assert {path.name for path in written} == {f"map.{ending}" for ending in FORMATS}
     for path in written:
         content = path.read_bytes()
         if path.suffix == ".svg":
@@ -157,14 +121,11 @@ def texts(path: Path) -> set[str]:
 
 
 def test_a_static_map_shows_speedups_and_their_legend(tmp_path: Path) -> None:
-    of_map, of_efficiency, *_ = write_charts(both(), tmp_path, ("svg",))
+    (of_map,) = write_charts(both(), tmp_path, ("svg",))
     said = texts(of_map)
     assert {"strong scaling: speedup", "weak scaling: speedup", "~0.25", "1.12", "~7.09", "8 (2)", "4 (1)"} <= said
     assert {"2", "4", "6"} <= said  # the legend
     assert "undefined" not in said
-    told = texts(of_efficiency)
-    assert {"weak scaling: efficiency", "~89 %", "87 %", "80 %", "90 %", "100 %"} <= told
-    assert any("black: efficiency below 80 %" in line for line in told)
 
 
 @pytest.mark.parametrize("make", [crowded, too_large, hopeless, single])

@@ -126,7 +126,7 @@ def test_large_maps_are_thinned_and_say_so(width: int) -> None:
     [
         (0.0, "the highest throughput of the map"),
         (0.004, "within 0.5 % of the highest throughput of the map"),
-        (0.2, "20 % less throughput than the fastest cell (10,970 samples/s)"),
+        (0.2, "20 % less throughput than the fastest cell"),
     ],
 )
 def test_what_is_given_up_is_throughput_whatever_the_speedups_of_other_cells(regret: float, words: str) -> None:
@@ -149,7 +149,7 @@ def test_why_no_number_of_processes_is_efficient_is_said() -> None:
     made = predicted(counts=(1, 2, 4))
     alone = tuple(msgspec.structs.replace(cell, fits=cell.np == 1) for cell in made.cells)
     made = msgspec.structs.replace(made, cells=alone, most_efficient_np=1)
-    assert "nothing with more than 1 process fits into memory" in facts(made)
+    assert "more than 1 process does not fit into memory" in facts(made)
 
 
 def test_a_correction_that_reads_as_1_is_none() -> None:
@@ -196,7 +196,7 @@ def test_checks_fit_a_terminal() -> None:
 def test_the_sentence_answers() -> None:
     assert sentence(predicted(goal=0.9)) == (
         "cnn with ddp: 4 processes with batch 512 each give 3.70x (3.52 to 3.89), efficiency 92 %, "
-        "4,575 samples/s; 48 % less throughput than the fastest cell (8,776 samples/s)."
+        "4,575 samples/s; 48 % less throughput than the fastest cell."
     )
     assert sentence(hopeless()) == (
         "mlp with ddp: stay with 1 process with batch 512; up to 8 processes no speedup above 1 is expected."

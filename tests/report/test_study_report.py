@@ -19,7 +19,7 @@ from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRe
 from scalescope.show import document_of
 from scalescope.show.page import page_of
 from scalescope.show.scaling import same_point
-from scalescope.show.study import _expected, _setting
+from scalescope.show.study import _expected, _setting, on_page
 from scalescope.studies.results import read_results
 from scalescope.verbs.report import with_commands
 
@@ -188,11 +188,11 @@ def test_the_check_of_the_tuned_setting_stands_next_to_its_sentence(tmp_path: Pa
     assert results.check.verdict == "faster"
     (line,) = [each for each in document_of(results).reasons if "Launched on their own" in each]
     assert "1.30x (1.27 to 1.33), confirmed" in line
-    assert "Launched on their own" in page_of([results])
+    assert "Launched on their own" in page_of(*on_page([results]))
 
 
 def test_the_page_shows_every_part(tmp_path: Path) -> None:
-    text = page_of([studied(tmp_path)])
+    text = page_of(*on_page([studied(tmp_path)]))
     assert "Parts of the study" in text
     assert "failed: no rank answered" in text
     assert "done, without Horovod" in text

@@ -38,7 +38,7 @@ def test_the_sentence_names_the_winner_its_gain_and_when_the_search_pays_for_its
         "(557 ms), found in 8 samples, 6 pairs of blocks and 258 steps; "
         "the search pays for itself after 60 more steps."
     )
-    assert sentence(tuning).endswith("; the search has paid for itself already.")
+    assert sentence(tuning).endswith("found in 8 samples, 6 pairs of blocks and 258 steps.")
     assert "6 pairs of launches" in sentence(horovod())
     assert "Use bucket_cap_mb 8, threads_per_rank 2 and nccl_algo Tree: " in sentence(many_knobs())
 
@@ -53,7 +53,7 @@ def test_the_sentence_says_how_sure_it_is_that_nothing_is_gained() -> None:
     assert "the gain is too small to count (+0.3 % +- 0.1 %)" in sentence(of_gain(none, 0.003, 0.002, 0.004))
     wide = of_gain(none, -0.061, -0.75, 5.6)
     assert "no significant gain (-6.1 %, too few pairs to tell how much) from bucket_cap_mb 2" in sentence(wide)
-    assert "default 11.4 ms, -6.1 %, too few pairs to tell how much\n" in shown(wide)
+    assert "blocks: -6.1 %, too few pairs to tell how much\n" in shown(wide)
     without = msgspec.structs.replace(none, gain=None, finalist={}, reason="no setting promised more than the noise.")
     assert sentence(without) == ("Keep the default: no setting promised more than the noise (6 samples and 227 steps).")
 
@@ -98,7 +98,8 @@ def test_the_document_holds_what_scripts_rely_on() -> None:
 
 
 def test_the_table_has_a_row_per_sample_of_the_search() -> None:
-    default, winner, *_ = rows = sample_rows(two_hosts())
+    default, winner, *others = rows = sample_rows(two_hosts())
+    assert [float(row[3].split()[0]) for row in others] == sorted(float(row[3].split()[0]) for row in others)
     assert default == ["the default", "0", "557 ms", "556 ± 4.6 ms", "", "what others are compared with"]
     assert winner == [
         "bucket_cap_mb 1 and hierarchical allreduce",
@@ -134,14 +135,12 @@ def test_the_terminal_tells_what_was_fixed_left_out_compared_and_spent() -> None
     assert "searched: bucket_cap_mb: 0.25, 0.5, 1, 2, 4, 8, as it is, 50 MiB (default: 25)" in told
     assert "fixed: first_bucket_mb 1" in told
     assert "left out: static_graph: needs a relaunch: ask with --offline" in told
-    assert "6 pairs of blocks: finalist 353 ms, default 558 ms, 1.58x (1.57 to 1.60), with 95 % confidence over" in told
+    assert "6 pairs of blocks: 1.58x (1.57 to 1.60), with 95 % confidence over" in told
     assert "94 steps of search, 144 of confirmation, 20 of warm-up before; 1 min 44 s" in told
     assert "the search gained 27.7 s against the default" in told
     kept = words(shown(keep_default()))
-    assert "default 11.4 ms, -0.5 % +- 1.3 %, with 95 % confidence over all looks" in kept
-    assert "the search lost 131 ms against the default, 95 % of its throughput" in kept
-    assert "the slowest sample took 2.09x as long as the default" in kept
-    assert "the default stays, so this cost is not recovered" in kept
+    assert "6 pairs of blocks: -0.5 % +- 1.3 %, with 95 % confidence over all looks" in kept
+    assert "the search lost 131 ms against the default" in kept
     early = words(shown(unfinished()))
     assert "ended: the training ended after 66 steps" in early
     assert "against the default," not in early

@@ -187,6 +187,7 @@ def study(model: Any = "", *, progress: Progress | None = None, **options: Any) 
         WorkFailed: No part has a result.
     """
     from scalescope.show.page import PAGE, write_page
+    from scalescope.show.study import on_page
     from scalescope.studies.results import read_results
 
     done = _run("study", progress, {"model": model, **options})
@@ -194,7 +195,7 @@ def study(model: Any = "", *, progress: Progress | None = None, **options: Any) 
         return done
     place = done.folder
     (results,) = read_results([place])
-    write_page([results], place / PAGE)
+    write_page(*on_page([results]), place / PAGE)
     return results
 
 

@@ -18,7 +18,6 @@ from scalescope.text import COMMAND, plain, plural
 from scalescope.units import format_share
 
 _DEFAULT = f"the default ({DEFAULT_FUSION_MB:g} MiB, {DEFAULT_CYCLE_MS:g} ms)"
-_SINCE_0_26 = "torus_allreduce"  # A column that older logs do not have
 SWITCHES = {
     "hierarchical_allreduce": "hierarchical allreduce",
     "hierarchical_allgather": "hierarchical allgather",
@@ -98,7 +97,7 @@ def _noise(record: Autotune) -> list[str]:
     if noise is None or record.needed is None or record.luck is None or record.runner_up is None:
         return []  # the sentence says so
     settings = plural(len(record.settings), "setting")
-    source = "what a smooth surface through neighbouring settings leaves over: too few were sampled again"
+    source = "what a smooth surface through neighbouring settings leaves over"
     if noise.source == "repeats":
         source = f"from settings that were sampled again, {plural(round(noise.freedom), 'repeat')}"
     alike = f": {record.alike:,} of {settings} cannot be told apart from it" if (record.alike or 0) > 1 else ""
@@ -114,14 +113,11 @@ def _warnings(record: Autotune) -> list[str]:
     """List what the log does not say, and where Horovod does not do what it says."""
     lines = []
     if not record.default_tried:
-        older = "" if _SINCE_0_26 in record.columns else "; before 0.21 the default was 64 MiB and 5 ms"
-        outside = "" if "tensor_fusion_threshold" in record.held else " and lies outside of what autotune searches"
-        lines.append(f"{_DEFAULT} was never tried{outside}: nothing here says that the choice beats it{older}")
+        lines.append(f"{_DEFAULT} was never tried: nothing here says that the choice beats it")
     score, best = record.samples[record.winner].score, record.settings[record.winning_setting]
     if best.samples > 1:
         lines.append(
-            f"the score that won, {score:.4g}, is the best of {best.samples} samples of its setting:"
-            f" the lowest is {best.low:.4g}"
+            f"the score that won, {score:.4g}, is the best of {best.samples} samples: the lowest is {best.low:.4g}"
         )
     elif len(record.settings) > 1:
         lines.append(f"the score that won, {score:.4g}, is a single sample; it was never measured again")
@@ -135,12 +131,25 @@ def _warnings(record: Autotune) -> list[str]:
     return lines
 
 
-def next_commands(record: Autotune, np: int = 2) -> list[str]:
+def next_commands(record: Autotune) -> list[str]:
     """Commands to type next: the recommended setting and the default, measured alike."""
-    usual = shlex.split(f"scalescope measure --np {np} --relative-to smallest --engine horovod")
+    usual = shlex.split("scalescope measure --np 2 --relative-to smallest --engine horovod")
     variables = [word for name, value in record.environment.items() for word in ("--env", f"{name}={value}")]
     ends = [["-o", f"results/{name}", "--", COMMAND] for name in ("autotuned", "default")]
     return [shlex.join([*usual, *variables, *ends[0]]), shlex.join([*usual, *ends[1]])]
+
+
+_AS_THEY_ARE = (
+    "finished",
+    "environment",
+    "verdict",
+    "noise",
+    "walked",
+    "held",
+    "default_tried",
+    "cache_not_applied",
+    "lost",
+)  # Fields whose JSON has their name
 
 
 def _json(record: Autotune) -> dict[str, Any]:
@@ -165,30 +174,22 @@ def _json(record: Autotune) -> dict[str, Any]:
     return {
         "kind": "autotune log",
         "what": record.file,
+        **{name: msgspec.to_builtins(getattr(record, name)) for name in _AS_THEY_ARE},
         "samples": len(record.samples),
         "settings": len(record.settings),
-        "finished": record.finished,
         "choice": {"line": winner.line, **scored(winner.knobs, winner.score)},
         "runner_up": None if record.runner_up is None else settings[record.runner_up],
         "recommended": settings[record.recommended],
-        "environment": dict(record.environment),
-        "verdict": record.verdict,
         "beat_the_noise": None if record.verdict == "unknown" else record.verdict == "clear",
-        "noise": msgspec.to_builtins(record.noise),
         "lead_over_next": record.lead_next,
         "lead_needed": record.needed,
         "lead_over_median": record.lead_median,
         "lead_by_luck": record.luck,
         "settings_alike": record.alike,
-        "walked": msgspec.to_builtins(record.walked),
-        "held": dict(record.held),
-        "default_tried": record.default_tried,
-        "cache_not_applied": record.cache_not_applied,
         "out_of_range": sum(each.out_of_range for each in record.settings),
         "tried": [
             {"line": each.line, "setting": each.setting, **scored(each.knobs, each.score)} for each in record.samples
         ],
         "by_setting": settings,
-        "lost": msgspec.to_builtins(record.lost),
         "next": next_commands(record),
     }

@@ -35,10 +35,11 @@ def machine_rows(machine: Machine) -> dict[str, str]:
     memory = format_bytes(machine.memory_bytes)
     if machine.shared_memory_bytes is not None:
         memory += f"; /dev/shm {format_bytes(machine.shared_memory_bytes)}"
-    interfaces = []
-    for each in machine.interfaces:
-        speed = f", {each.bits_per_s / 1e9:g} Gbit/s" if each.bits_per_s else ""
-        interfaces.append(f"{each.name} ({' '.join(each.addresses) or 'no address'}{speed})")
+    interfaces = [
+        f"{each.name} ({' '.join(each.addresses) or 'no address'}"
+        f"{f', {each.bits_per_s / 1e9:g} Gbit/s' if each.bits_per_s else ''})"
+        for each in machine.interfaces
+    ]
     rows = {
         "machine": f"{machine.hostname}, {machine.system}",
         "cores": f"{cores.usable:g} for this process{shared} ({kinds}); load {machine.load_average:.2f}",
@@ -52,19 +53,15 @@ def machine_rows(machine: Machine) -> dict[str, str]:
     }
     if torch:
         cuda = f"CUDA {torch.cuda}, {plural(torch.gpus, 'GPU')}" if torch.cuda else "no CUDA"
-        rows["torch"] = f"{torch.version}; backends {', '.join(torch.backends) or 'none'}; {cuda}"
+        told = f"backends {', '.join(torch.backends) or 'none'}; {cuda}"
+        rows["torch"] = f"{torch.version}, does not import" if torch.problem else f"{torch.version}; {told}"
     if horovod:
-        built = f"controllers {', '.join(horovod.controllers)}; operations {', '.join(horovod.operations)}"
-        rows["Horovod"] = f"{horovod.version}; {built}"
-    rows |= {
-        name: f"{each.version}, does not import"
-        for name, each in {"torch": torch, "Horovod": horovod}.items()
-        if each and each.problem
-    }
+        told = f"controllers {', '.join(horovod.controllers)}; operations {', '.join(horovod.operations)}"
+        rows["Horovod"] = f"{horovod.version}, does not import" if horovod.problem else f"{horovod.version}; {told}"
     if mpi:
         rows["MPI"] = f"{mpi.name} {mpi.version} ({mpi.mpirun})"
     if slurm:
         place = f"in job {slurm.job_id} of {plural(slurm.nodes, 'node')}" if slurm.job_id else "outside any allocation"
-        answers = f"{slurm.version}, {place}; --mpi takes {', '.join(slurm.mpi_plugins) or 'nothing'}"
-        rows["Slurm"] = "here, does not answer" if slurm.problem else answers
+        told = f"{slurm.version}, {place}; --mpi takes {', '.join(slurm.mpi_plugins) or 'nothing'}"
+        rows["Slurm"] = "here, does not answer" if slurm.problem else told
     return rows

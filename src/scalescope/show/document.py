@@ -61,7 +61,6 @@ class Figure(NamedTuple):
     section: str  # Whose it is, by name
     caption: str  # What to see in it
     draw: Callable[..., Any]  # An altair chart of the results, or None where there is nothing to draw
-    on_page: bool = True
     leads: bool = False  # Shows the answer: it stands next to it on the page
     zooms: bool = False
 
@@ -119,6 +118,14 @@ class Document(NamedTuple):
         return [figure for section in self.sections for figure in section.figures()]
 
 
+class Chapter(NamedTuple):
+    """One training on a page."""
+
+    title: str
+    document: Document
+    follow: str = ""  # The next command
+
+
 def charted(file: str, sections: Sequence[Section], *results: Any) -> list[Section]:
     """The sections with the figures that a file in charts/ declares for them, to be drawn from these results."""
 
@@ -127,6 +134,15 @@ def charted(file: str, sections: Sequence[Section], *results: Any) -> list[Secti
         return [each._replace(draw=partial(each.draw, *results)) for each in declared if each.section == section]
 
     return [section._replace(figures=partial(figures, section.name)) for section in sections]
+
+
+def spec_of(figure: Figure) -> dict[str, Any] | None:
+    """The drawn chart as Vega-Lite; None where there is nothing to draw."""
+    from altair.utils.schemapi import debug_mode
+
+    with debug_mode(False):  # no validation of every part as it is made: tests validate every figure
+        chart = figure.draw()
+        return None if chart is None else chart.to_dict(validate=False)
 
 
 def shown_columns(table: Table, heading: Callable[[Column], str]) -> list[Column]:
@@ -142,6 +158,13 @@ def cell(column: Column, row: Any) -> str:
     """A value as people read it; empty where it is not known."""
     value = column.get(row)
     return "" if value is None else column.write(value)
+
+
+def printed(table: Table) -> tuple[list[Column], list[list[str]], int]:
+    """Columns of a table in a file or on a page, its cells as text, and how many rows are left out."""
+    columns = shown_columns(table, lambda column: column.heading)
+    rows, left_out = shown_rows(table, table.most)
+    return columns, [[cell(column, row) for column in columns] for row in rows], left_out
 
 
 def shown_rows(table: Table, most: int) -> tuple[list[Any], int]:

@@ -24,7 +24,6 @@ _MOST_FILES, _MOST_LINES, _MOST_ROWS = 3, 4, 8  # Names of files, changes and ot
 _VISIBLE = 0.005  # Parts below it would read 0 %
 _CLEAR_GAIN = 0.2  # From here on one digit after the point says enough
 _WORTH_A_LINE = 1.2  # A first step shorter than this many steady ones is not reported
-_FEWEST_FOR_TREND = 5
 _NOISE = 0.02  # An overhead below this is within the noise
 _STEPS_FROM = {
     "marks": "the profiler's step marks",
@@ -43,11 +42,17 @@ def document(explanation: Explanation) -> Document:
     tables = [_accounting(explanation, whole, notes)] if whole else []
     nothing = "nothing that is known to cost time was found" if whole else "there are no steps"
     more = "every rank, " if len(explanation.per_rank) > 1 else ""
+    tracing = (
+        f"tracing made steps {format_share(explanation.overhead or 0.0)} longer: shares are those of untraced steps, "
+        "and what these do not show is left out; to see it, capture longer steps (a larger batch)"
+        if explanation.too_heavy
+        else ""
+    )
     return Document(
         answer=sentence(explanation),
         why=[*others, *changes, *ranks, *notes] if whole else [_traced(explanation), *notes],
         do=plain(findings[0].change, 300) if findings else "",
-        warnings=[words for words in (_loss_words(explanation), _tracing_words(explanation)) if words],
+        warnings=[words for words in (_loss_words(explanation), tracing) if words],
         brief=[_bar_alone(table, explanation) for table in tables],
         sections=charted(
             "explanation",
@@ -94,8 +99,7 @@ def sentence(explanation: Explanation) -> str:
     if len(shares) <= 2:
         names["other"] = f"what a {explanation.kind} alone cannot tell"
     if explanation.too_heavy and parts.compute_s is None:
-        heavy = f"tracing made steps {format_share(explanation.overhead or 0.0)} longer, too much to tell these apart"
-        names["other"] = f"forward, backward and communication ({heavy})"
+        names["other"] = "forward, backward and communication"
     visible = [part for part, share in shares.items() if share >= _VISIBLE] or list(shares)[:1]
     told = [
         f"{format_share(shares[part])} {names.get(part.key, part.name)}"
@@ -119,17 +123,21 @@ def network_lines(network: Network | None) -> list[str]:
     """Lines on the network that messages used, the other links, and the settings that choose between them."""
     if network is None:
         return []
-    names = [plain(name, 30) for name in network.interfaces[:_FEW]]
     over = {"socket": "sockets", "tcp": "TCP"}.get(network.transport.lower(), plain(network.transport, 30))
     told = f"{plain(network.backend, 24).replace('nccl', 'NCCL')} over {over or 'a network that is not told'}"
-    told += f" on {', '.join(names)}" if names else ""
-    more = [f"{network.channels} channels"] if network.channels else []
-    more += [f"algorithms {', '.join(network.algorithms)}"] if network.algorithms else []
-    more += [plural(network.nodes, "node")] if network.nodes else []
-    lines = [told + (f" ({'; '.join(more)})" if more else "")]
+    if network.interfaces:
+        told += f" on {', '.join(plain(name, 30) for name in network.interfaces[:_FEW])}"
+    more = {
+        f"{network.channels} channels": network.channels,
+        f"algorithms {', '.join(network.algorithms)}": network.algorithms,
+        plural(network.nodes or 0, "node"): network.nodes,
+    }
+    if known := [words for words, there in more.items() if there]:
+        told += f" ({'; '.join(known)})"
+    lines = [told]
     for link in network.links:
-        rate = f"{format_bits(link.bits_per_s)} {'measured' if link.measured_bits_per_s else 'declared'}"
-        rate = rate if link.bits_per_s else "speed not known"
+        source = "measured" if link.measured_bits_per_s else "declared"
+        rate = f"{format_bits(link.bits_per_s)} {source}" if link.bits_per_s else "speed not known"
         lines.append(f"{plain(link.interface, 30)} ({plain(link.network, 40)}): {rate}")
     ports = [f"{plain(each.name, 30)} ({plain(each.kind, 8)})" for each in network.devices[:_FEW]]
     lines += [f"ports: {', '.join(ports)}"] if ports else []
@@ -180,35 +188,28 @@ def _item(finding: Finding, explanation: Explanation) -> Item:
 def _reading(explanation: Explanation) -> list[str]:
     """Files, ranks and steps, and what tracing costs: a line each."""
     names = [plain(name, 60) for name in explanation.files[:_MOST_FILES]]
-    more = len(explanation.files) - len(names)
-    lines = [f"{plural(len(explanation.files), 'file')}: {', '.join(names)}" + (f" and {more:,} more" if more else "")]
+    more = f" and {len(explanation.files) - len(names):,} more" if len(explanation.files) > len(names) else ""
+    lines = [f"{plural(len(explanation.files), 'file')}: {', '.join(names)}{more}"] if names else []
     lines.append(_traced(explanation))
-    if explanation.overhead is not None and explanation.overhead < _NOISE:
-        lines.append("what tracing itself added to a step is within the noise")
-    elif explanation.overhead is not None:
+    if explanation.overhead is not None and explanation.overhead >= _NOISE:
         lines.append(f"tracing itself made a step {format_share(explanation.overhead)} longer")
-    return lines if names else lines[1:]
+    return lines
 
 
 def _traced(explanation: Explanation) -> str:
     """Describe what was traced: its kind and name, ranks, engine, steps and how many of them are warm-up."""
-    ranks, size = explanation.ranks, explanation.world_size
+    what = f"{explanation.kind}: {plain(explanation.what, 60)}"
+    ranks, size = len(explanation.ranks), explanation.world_size
     if not ranks:
-        return f"{explanation.kind}: {plain(explanation.what, 60)}; no steps are in it"
-    of = f" of {size:,}" if size is not None else ""
-    who = f"{plural(len(ranks), 'rank')}{of}"
-    if size is not None and len(ranks) == size > 1:
-        who = f"{size:,} of {size:,} ranks"
-    elif len(ranks) <= _FEW:
-        who = f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}{of}"
+        return f"{what}; no steps are in it"
+    who = plural(ranks, "rank") if size is None else f"{ranks:,} of {plural(size, 'rank')}"
     steps, source = step_count(explanation), explanation.steps_from
     told = plural(steps, "step") if steps else "no steps were found"
     if steps and source not in ("none", ""):
         told += f" from {_STEPS_FROM.get(source, plain(source, 100))}"
     if explanation.warmup_steps:
-        first = "step is" if explanation.warmup_steps == 1 else f"{plural(explanation.warmup_steps, 'step')} are"
-        told += f"; the first {first} warm-up"
-    return f"{explanation.kind}: {plain(explanation.what, 60)}: {who}, {engine_words(explanation)}; {told}"
+        told += f"; warm-up: {plural(explanation.warmup_steps, 'step')}"
+    return f"{what}: {who}, {engine_words(explanation)}; {told}"
 
 
 def engine_words(explanation: Explanation) -> str:
@@ -248,22 +249,11 @@ def _loss_words(explanation: Explanation) -> str:
     lost = explanation.lost
     counts = [plural(lost.events, "event")] if lost.events else []
     counts += [format_bytes(lost.bytes)] if lost.bytes else []
-    inside = ": ".join(filter(None, (" and ".join(counts), plain(lost.reason, 200))))
     files = [plain(each, 200) for each in lost.files[:_MOST_FILES]]
-    if more := len(lost.files) - len(files):
-        files.append(f"and {plural(more, 'more file')}")
+    files += [f"and {plural(len(lost.files) - len(files), 'more file')}"] if len(lost.files) > len(files) else []
+    inside = ": ".join(filter(None, (" and ".join(counts), plain(lost.reason, 200))))
     words = "; ".join(filter(None, (*files, inside)))
     return f"not read: {words}" if words else ""
-
-
-def _tracing_words(explanation: Explanation) -> str:
-    """A warning that tracing cost too much to tell shares; empty: it did not."""
-    if not explanation.too_heavy:
-        return ""
-    return (
-        f"tracing made steps {format_share(explanation.overhead or 0.0)} longer: shares are those of untraced steps, "
-        "and what these do not show is left out; to see it, capture longer steps (a larger batch)"
-    )
 
 
 class _Row(NamedTuple):
@@ -343,19 +333,17 @@ def _horovod_lines(account: HorovodAccount) -> list[str]:
         "copy into the fusion buffer": account.memcpy_in_s,
         "out of it": account.memcpy_out_s,
     }
-    collectives = sorted(account.collectives_s.items(), key=lambda item: -item[1])
-    named = [f"{plain(name, 30)} {format_seconds(seconds)}" for name, seconds in collectives[:_MOST_LINES]]
-    named += [f"{len(collectives) - _MOST_LINES:,} more"] if len(collectives) > _MOST_LINES else []
+    collectives = sorted(account.collectives_s.items(), key=lambda item: -item[1])[:_MOST_LINES]
+    named = [f"{plain(name, 30)} {format_seconds(seconds)}" for name, seconds in collectives]
     size = "" if account.bytes_per_response is None else f" and {format_bytes(account.bytes_per_response)}"
     fused = f"{account.responses:.3g} messages of {account.tensors_per_response:.3g} tensors{size} each"
-    if account.cycles is not None:
-        idle = "" if account.idle_cycles is None else f", {account.idle_cycles:.3g} of them without work"
-        fused += f"; {account.cycles:.3g} cycles{idle}"
+    cycles = "" if account.cycles is None else f"; {account.cycles:.3g} cycles"
+    idle = "" if account.idle_cycles is None else f", {account.idle_cycles:.3g} of them without work"
     lines = [
         f"{negotiation}; {format_seconds(account.first_negotiation_s)} in the first step",
         ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in around.items()),
         f"collectives: {', '.join(named) or 'none'}",
-        fused,
+        f"{fused}{cycles}{idle}",
     ]
     if whole := sum(account.last_rank.values()):
         last = sorted(account.last_rank.items(), key=lambda item: -item[1])[:_MOST_LINES]
@@ -440,19 +428,13 @@ def _epochs(explanation: Explanation) -> Table:
 
 
 def _rank_lines(explanation: Explanation) -> list[str]:
-    """The straggler, how long ranks wait for the last one over time, and how well clocks agree."""
+    """The straggler, how long ranks wait for the last one, and how well clocks agree."""
     lines = [straggler_words(explanation)]
-    if skew_s := explanation.skew_s:
-        half = len(skew_s) // 2
-        told = f"ranks wait {format_seconds(median(skew_s))} a step for whichever is last"
-        if half >= _FEWEST_FOR_TREND:
-            first, second = format_seconds(median(skew_s[:half])), format_seconds(median(skew_s[half:]))
-            told += f" ({first} in the first half of the steps, {second} in the second)"
-        lines.append(told)
+    if explanation.skew_s:
+        lines.append(f"ranks wait {format_seconds(median(explanation.skew_s))} a step for whichever is last")
     if clocks := explanation.clocks:
         pairs, left = min(clock.pairs for clock in clocks), max(clock.residual_s for clock in clocks)
-        told = f"clocks aligned on the ends of {pairs:,} collectives or more; what is left is {format_seconds(left)}"
-        lines.append(told + (" at worst" if len(clocks) > 1 else ""))
+        lines.append(f"clocks aligned on the ends of {pairs:,} collectives or more, to {format_seconds(left)}")
     return [line for line in lines if line]
 
 
@@ -472,19 +454,18 @@ def straggler_words(explanation: Explanation) -> str:
 def _over_time(explanation: Explanation) -> list[str]:
     """The first step, changes and periods, a line each."""
     lines = []
-    steps_s, steady_s = step_seconds(explanation), explanation.traced_step_s or explanation.step_s
-    if steps_s and steady_s:
-        first = next(iter(steps_s.values()))
-        if first >= _WORTH_A_LINE * steady_s:
-            lines.append(f"the first step took {format_seconds(first)}, {first / steady_s:.3g} steady ones")
+    first, steady_s = next(iter(step_seconds(explanation).values()), 0.0), explanation.traced_step_s
+    steady_s = steady_s or explanation.step_s
+    if steady_s and first >= _WORTH_A_LINE * steady_s:
+        lines.append(f"the first step took {format_seconds(first)}, {first / steady_s:.3g} steady ones")
     for change in explanation.changes[:_MOST_LINES]:
         before, after = format_seconds(change.before_s), format_seconds(change.after_s)
         lines.append(f"from step {change.step:,} on a step takes {after} instead of {before}")
     more = len(explanation.changes) - _MOST_LINES
     lines += [plural(more, "more change")] if more > 0 else []
     for period in explanation.periods[:_MOST_LINES]:
-        every, excess = f"{period.every:,} steps", format_seconds(period.excess_s)
-        lines.append(f"every {every} one takes {excess} longer: seen {plural(period.count, 'time')}")
+        excess = format_seconds(period.excess_s)
+        lines.append(f"every {period.every:,} steps one takes {excess} longer: seen {plural(period.count, 'time')}")
     return lines
 
 
@@ -502,60 +483,61 @@ def _every_step(explanation: Explanation) -> Table:
     return Table(columns, explanation.steps, "")
 
 
+_AS_THEY_ARE = (
+    "kind",
+    "what",
+    "files",
+    "world_size",
+    "engine",
+    "collectives",
+    "backend",
+    "device",
+    "steps_from",
+    "warmup_steps",
+    "step_s",
+    "traced_step_s",
+    "lost",
+    "bucket_bytes",
+    "clocks",
+    "skew_s",
+    "straggler",
+    "straggler_note",
+    "changes",
+    "periods",
+    "first_steps",
+    "overhead",
+    "notes",
+)  # Fields whose JSON has their name
+
+
 def _json(explanation: Explanation) -> dict[str, Any]:
     """The JSON of an explanation: units are SI and in the names; accounting is in fractions of the step.
 
     What the source cannot separate is absent, and its time is in other; without steps the accounting is empty.
     """
-    parts, possibly = explanation.accounting, explanation.possibly_hidden_s
-    document: dict[str, Any] = {
-        "kind": explanation.kind,
-        "what": explanation.what,
-        "files": list(explanation.files),
+    parts, possibly, document = explanation.accounting, explanation.possibly_hidden_s, {}
+    if parts and possibly is not None:
+        document["possibly_hidden_communication"] = possibly / parts.step_s if parts.step_s > 0 else 0.0
+    if explanation.network:
+        document["network"] = _plain(explanation.network)
+    return {
+        **{name: _plain(getattr(explanation, name)) for name in _AS_THEY_ARE},
         "ranks": len(explanation.ranks),
         "rank_numbers": list(explanation.ranks),
-        "world_size": explanation.world_size,
-        "engine": explanation.engine,
-        "collectives": dict(explanation.collectives),
-        "backend": explanation.backend,
-        "device": explanation.device,
         "steps": step_count(explanation),
-        "steps_from": explanation.steps_from,
-        "warmup_steps": explanation.warmup_steps,
-        "step_s": explanation.step_s,
-        "traced_step_s": explanation.traced_step_s,
-        "accounting": {},
-    }
-    if parts:
-        document |= _shares_json(parts)
-        if possibly is not None:
-            document["possibly_hidden_communication"] = possibly / parts.step_s if parts.step_s > 0 else 0.0
-    ranks = [
-        {"rank": each.rank, "steps": each.steps, "step_s": each.parts.step_s, **_shares_json(each.parts)}
-        | ({} if each.late_s is None else {"late_s": each.late_s})
-        for each in explanation.per_rank
-    ]
-    return {
+        **(_shares_json(parts) if parts else {"accounting": {}}),
         **document,
-        "lost": _plain(explanation.lost),
-        "findings": [_plain(finding) for finding in by_gain(explanation.findings)],
-        "per_rank": ranks,
+        "findings": _plain(by_gain(explanation.findings)),
+        "per_rank": [
+            {"rank": each.rank, "steps": each.steps, "step_s": each.parts.step_s, **_shares_json(each.parts)}
+            | ({} if each.late_s is None else {"late_s": each.late_s})
+            for each in explanation.per_rank
+        ],
         "transfers": [_known(transfer) for transfer in explanation.transfers],
         "exchanges": [_known(exchange) for exchange in explanation.exchanges],
-        "bucket_bytes": list(explanation.bucket_bytes),
         "horovod": _known(explanation.horovod) if explanation.horovod else None,
-        "clocks": [_plain(clock) for clock in explanation.clocks],
-        **({"network": _plain(explanation.network)} if explanation.network else {}),
-        "skew_s": list(explanation.skew_s),
-        "straggler": explanation.straggler,
-        "straggler_note": explanation.straggler_note,
-        "changes": [_plain(change) for change in explanation.changes],
-        "periods": [_plain(period) for period in explanation.periods],
         "epochs": [_known(epoch) for epoch in explanation.epochs],
-        "first_steps": _plain(explanation.first_steps) if explanation.first_steps else None,
-        "overhead": explanation.overhead,
         "shown_step": explanation.shown_index,
-        "notes": list(explanation.notes),
     }
 
 
@@ -571,9 +553,8 @@ def _shares_json(parts: Breakdown) -> dict[str, Any]:
     return told
 
 
-def _plain(record: msgspec.Struct) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(record, str_keys=True)
-    return told
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, str_keys=True)
 
 
 def _known(record: msgspec.Struct) -> dict[str, Any]:

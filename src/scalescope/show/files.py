@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scalescope.records.store import write_whole
-from scalescope.show.document import Column, Document, Table, cell, shown_columns, shown_rows
+from scalescope.show.document import Column, Document, Table, printed, spec_of
 from scalescope.show.words import capital
 from scalescope.text import clean, plain, plural
 
@@ -26,17 +26,14 @@ _LATEX = {
 }
 
 
-def write_tables(document: Document, folder: Path, formats: Sequence[str] = ("csv", "md", "tex")) -> list[Path]:
-    """Write the document's tables as NAME.csv, NAME.md and NAME.tex; the files."""
-    texts: dict[str, str] = {}
-    for at, (name, table) in enumerate(document.files.items()):
-        texts[f"{name}.csv"] = as_csv(table)
-        if at == 0:
-            texts |= {f"{name}.md": as_markdown(document), f"{name}.tex": as_latex(document, name)}
-    kept = {name: text for name, text in texts.items() if name.rpartition(".")[2] in formats}
-    for name, text in kept.items():
-        write_whole(folder / name, text.encode())
-    return [folder / name for name in kept]
+def write_tables(document: Document, folder: Path) -> list[Path]:
+    """Write the document's tables as NAME.csv, and all of it as NAME.md and NAME.tex by the first; the files."""
+    texts = {f"{name}.csv": as_csv(table) for name, table in document.files.items()}
+    if name := next(iter(document.files), ""):
+        texts |= {f"{name}.md": as_markdown(document), f"{name}.tex": as_latex(document, name)}
+    for file, text in texts.items():
+        write_whole(folder / file, text.encode())
+    return [folder / file for file in texts]
 
 
 def write_figures(document: Document, folder: Path, formats: Sequence[str]) -> list[Path]:
@@ -50,11 +47,8 @@ def write_figures(document: Document, folder: Path, formats: Sequence[str]) -> l
 
     check_formats(formats)
     start_renderer()
-    from altair.utils.schemapi import debug_mode
-
-    with debug_mode(False):  # no validation of every part as it is made
-        drawn = {figure.name: figure.draw() for figure in document.figures}
-        return save_charts({name: chart for name, chart in drawn.items() if chart is not None}, folder, formats)
+    specs = {figure.name: spec for figure in document.figures if (spec := spec_of(figure))}
+    return save_charts(specs, folder, formats)
 
 
 def as_csv(table: Table) -> str:
@@ -108,14 +102,13 @@ def full_caption(table: Table) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    columns = shown_columns(table, lambda column: column.heading)
+    columns, rows, left_out = printed(table)
     if not columns:
         return ""
-    rows, left_out = shown_rows(table, table.most)
     lines = [
         [markdown_text(column.heading) for column in columns],
         [":---" if column.words else "---:" for column in columns],
-        *([markdown_text(cell(column, row)) or "-" for column in columns] for row in rows),
+        *([markdown_text(text) or "-" for text in row] for row in rows),
     ]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     return f"{text}\n\n{plural(left_out, table.noun)} more" if left_out else text
@@ -131,38 +124,32 @@ def as_latex(document: Document, name: str) -> str:
     blocks = [r"% \usepackage{booktabs}"]
     tables = [table for section in document.sections for table in section.tables if table.paper]
     for index, table in enumerate(tables, start=1):
-        columns = shown_columns(table, lambda column: column.heading)
-        rows, _ = shown_rows(table, table.most)
+        columns, rows, _ = printed(table)
         if not columns:
             continue
         label = re.sub(r"[^a-z0-9]+", "-", (table.title or table.caption).lower()).strip("-")[:40].strip("-")
         halves = [latex_text(column.heading).partition(" ") for column in columns]  # so that columns stay narrow
-        blocks.append(
-            "\n".join(
-                [
-                    r"\begin{table}[htbp]",
-                    r"  \centering\footnotesize\setlength{\tabcolsep}{4pt}",
-                    f"  \\caption{{{latex_text(full_caption(table))}}}",
-                    f"  \\label{{tab:{name}-{index}-{label}}}",
-                    f"  \\begin{{tabular}}{{{''.join('l' if column.words else 'r' for column in columns)}}}",
-                    r"    \toprule",
-                    *(
-                        f"    {' & '.join(half[at] for half in halves)} \\\\"
-                        for at in (0, 2)
-                        if any(half[at] for half in halves)
-                    ),
-                    r"    \midrule",
-                    *(
-                        f"    {' & '.join(latex_text(cell(column, row)) or '--' for column in columns)} \\\\"
-                        for row in rows
-                    ),
-                    r"    \bottomrule",
-                    r"  \end{tabular}",
-                    r"\end{table}",
-                ]
-            )
-        )
+        first, second = [half[0] for half in halves], [half[2] for half in halves]
+        lines = [
+            r"\begin{table}[htbp]",
+            r"  \centering\footnotesize\setlength{\tabcolsep}{4pt}",
+            f"  \\caption{{{latex_text(full_caption(table))}}}",
+            f"  \\label{{tab:{name}-{index}-{label}}}",
+            f"  \\begin{{tabular}}{{{''.join('l' if column.words else 'r' for column in columns)}}}",
+            r"    \toprule",
+            *(_latex_row(heads) for heads in (first, second) if any(heads)),
+            r"    \midrule",
+            *(_latex_row([latex_text(text) or "--" for text in row]) for row in rows),
+            r"    \bottomrule",
+            r"  \end{tabular}",
+            r"\end{table}",
+        ]
+        blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return f"    {' & '.join(cells)} \\\\"
 
 
 def latex_text(text: str) -> str:

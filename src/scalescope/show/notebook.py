@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from scalescope.errors import WorkFailed
-from scalescope.show.document import Document
+from scalescope.show.document import Document, spec_of
 from scalescope.text import clean
 
 _MOST_FIGURES = 3
@@ -31,13 +31,9 @@ def _text(text: str) -> str:
 
 
 def _pictures(document: Document) -> Any:
-    from altair.utils.schemapi import debug_mode
-
     from scalescope.show.charts.saving import rendered
 
     for figure in document.figures:
-        with debug_mode(False):
-            chart = figure.draw() if figure.on_page else None
-        if chart is not None:
-            picture = base64.b64encode(rendered(chart.to_dict(validate=False), "svg")).decode()
+        if spec := spec_of(figure):
+            picture = base64.b64encode(rendered(spec, "svg")).decode()
             yield f'<p><img alt="{escape(figure.name)}" src="data:image/svg+xml;base64,{picture}"></p>'

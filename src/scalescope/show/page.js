@@ -69,7 +69,7 @@
     walk(spec, (node) => {
       const mark = node.mark && typeof node.mark === "object" ? node.mark : null;
       if (mark && mark.type === "rect" && mark.opacity < 1) mark.opacity *= 0.4; // a field behind others
-      if (mark && mark.style !== "on-mark" && !["white", "#ffffff"].includes(mark.fill)) {
+      if (mark && !["white", "#ffffff"].includes(mark.fill)) {
         for (const name of ["color", "stroke", "fill"]) {
           const isRim = name === "stroke" && mark[name] === "white";
           if (mark[name]) mark[name] = isRim ? paper : onDark(mark[name], back, mark.type === "text" ? 7 : 3.6);

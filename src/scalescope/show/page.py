@@ -9,25 +9,20 @@ from typing import Any, NamedTuple
 from scalescope import __version__
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.named_paths import reading
-from scalescope.records.comparison import Comparison
-from scalescope.records.results import Results
 from scalescope.records.store import write_whole
-from scalescope.show import document_of
 from scalescope.show.charts.saving import rendered, start_renderer, vega_script
-from scalescope.show.document import Document, Figure, Section, Table, cell, shown_columns, shown_rows
+from scalescope.show.document import Chapter, Figure, Section, Table, printed, spec_of
 from scalescope.show.files import full_caption
 from scalescope.show.words import capital
 from scalescope.text import clean, inside_script, plain, plural
 
 PAGE = "report.html"
 MOST_BYTES = 3_000_000  # Of a page: it is sent by mail
-MOST_CELLS = 1600  # Of the maps on a page: it stays below MOST_BYTES, and nobody reads more
 _BEGINNING = b"<!DOCTYPE html>"
 _OURS = b'content="scalescope '  # In the head of every page of ours
 _PARTS = ("lines", "facts", "figures", "tables", "items", "code")  # Of a section, any of which makes it worth showing
 _LONGEST_HEADLINE = 90  # Characters
 _LONGEST = 3000  # Characters of any text; a command may be long
-_ZOOMED = "wheel![event.ctrlKey]"  # A bare wheel scrolls the page
 
 
 class Drawn(NamedTuple):
@@ -43,24 +38,13 @@ class Drawn(NamedTuple):
     image: str = ""  # A data address; empty: drawn from the spec in the browser
 
 
-class Chapter(NamedTuple):
-    """One training: its Document, and its sections as the template shows them."""
-
-    id: str
-    title: str
-    document: Document
-    follow: str
-    sections: Sequence[Mapping[str, Any]]
-    lead: list[Drawn]  # The one figure next to the answer, out of its section; empty: none
-
-
-def write_page(results: Sequence[Results], path: Path, compared: Comparison | None = None) -> str:
+def write_page(chapters: Sequence[Chapter], over_all: Section | None, path: Path) -> str:
     """Write the page whole.
 
     Args:
-        results: One per training.
+        chapters: One per training.
+        over_all: What shows several of them together, if anything.
         path: The file; an earlier page is replaced, anything else not.
-        compared: What changed from the first to the second.
 
     Returns:
         Why it shows no figures, where they cannot be drawn; otherwise nothing.
@@ -71,10 +55,10 @@ def write_page(results: Sequence[Results], path: Path, compared: Comparison | No
     check_page(path)
     missing = ""
     try:
-        text = page_of(results, compared)
+        text = page_of(chapters, over_all)
     except WorkFailed as problem:
         missing = f"No figures on the page: {problem}; then write it again"
-        text = _rendered(*_chapters(results, compared, with_figures=False), "")
+        text = _rendered(*_laid_out(chapters, over_all, with_figures=False), "")
     write_whole(path, text.encode())
     return missing
 
@@ -90,7 +74,7 @@ def check_page(path: Path) -> None:
             raise UsageError(f"'{path}' exists and is no page of scalescope: choose another name with -o")
 
 
-def page_of(results: Sequence[Results], compared: Comparison | None = None) -> str:
+def page_of(chapters: Sequence[Chapter], over_all: Section | None = None) -> str:
     """The page as one text of at most MOST_BYTES; figures that do not fit are pictures.
 
     Raises:
@@ -98,16 +82,15 @@ def page_of(results: Sequence[Results], compared: Comparison | None = None) -> s
         WorkFailed: Figures cannot be drawn.
     """
     start_renderer()
-    chapters, over_all = _chapters(results, compared)
-    script = vega_script()
-    groups = _figure_groups(chapters, over_all)
+    laid_out, compared = _laid_out(chapters, over_all)
+    script, groups = vega_script(), _figure_groups(laid_out, compared)
     waiting = sorted(
         ((figures, at) for figures in groups for at in range(len(figures))),
         key=lambda place: len(str(place[0][place[1]].spec)),
     )
-    while len((text := _rendered(chapters, over_all, script)).encode()) > MOST_BYTES:
+    while len((text := _rendered(laid_out, compared, script)).encode()) > MOST_BYTES:
         if not waiting:
-            raise UsageError(f"{plural(len(results), 'result')}: too much for one page: name fewer of them")
+            raise UsageError(f"{plural(len(chapters), 'result')}: too much for one page: name fewer of them")
         figures, at = waiting.pop()
         picture = base64.b64encode(rendered(dict(figures[at].spec), "png")).decode()
         if len(picture) < len(str(figures[at].spec)):
@@ -115,45 +98,33 @@ def page_of(results: Sequence[Results], compared: Comparison | None = None) -> s
     return text
 
 
-def _chapters(
-    results: Sequence[Results], compared: Comparison | None, *, with_figures: bool = True
-) -> tuple[list[Chapter], dict[str, Any] | None]:
-    """Every training as a chapter; and what shows several of them together, where there is something."""
-    chapters = []
-    for index, each in enumerate(results, start=1):
-        prefix = f"c{index}-" if len(results) > 1 else ""
-        document = document_of(each, most_cells=max(100, MOST_CELLS // len(results)))
-        title, name = plain(each.what, 80), plain(each.name, 60)
-        sections = [_section(section, prefix, with_figures) for section in document.sections]
+Laid = dict[str, Any]  # A chapter or a section as the template takes it
+
+
+def _laid_out(
+    chapters: Sequence[Chapter], over_all: Section | None, *, with_figures: bool = True
+) -> tuple[list[Laid], Laid | None]:
+    """Every chapter with its sections, one figure next to its answer; and the section over all."""
+    laid_out = []
+    for index, chapter in enumerate(chapters, start=1):
+        prefix = f"c{index}-" if len(chapters) > 1 else ""
+        sections = [_section(section, prefix, with_figures) for section in chapter.document.sections]
         drawn = [figure for section in sections for figure in section["figures"]]
         lead = [figure for figure in drawn if figure.leads][:1] or drawn[:1]
         for section in sections:
             section["figures"] = [figure for figure in section["figures"] if figure not in lead]
-        chapters.append(
-            Chapter(
-                f"{prefix}results",
-                title if name in title else f"{title} ({name})",
-                document,
-                each.follow,
-                [section for section in sections if any(section[part] for part in _PARTS)],
-                lead,
-            )
-        )
-    if len(results) == 1:
-        return chapters, None
-    from scalescope.show.study import compared_section
-
-    over_all = compared_section(results, compared)
+        sections = [section for section in sections if any(section[part] for part in _PARTS)]
+        laid_out.append({"id": f"{prefix}results", **chapter._asdict(), "sections": sections, "lead": lead})
     if over_all is None:
-        return chapters, None
+        return laid_out, None
     answer = over_all.lines[0] if over_all.lines else ""  # on the first screen
-    return chapters, {**_section(over_all._replace(lines=()), "", with_figures), "answer": answer}
+    return laid_out, {**_section(over_all._replace(lines=()), "", with_figures), "answer": answer}
 
 
-def _figure_groups(chapters: Sequence[Chapter], over_all: Mapping[str, Any] | None) -> list[list[Drawn]]:
+def _figure_groups(chapters: Sequence[Laid], compared: Laid | None) -> list[list[Drawn]]:
     """Lists of all figures of the page, in which pictures may take their places."""
-    sections = [section for chapter in chapters for section in chapter.sections] + ([over_all] if over_all else [])
-    return [*(chapter.lead for chapter in chapters), *(section["figures"] for section in sections)]
+    sections = [section for chapter in chapters for section in chapter["sections"]] + ([compared] if compared else [])
+    return [*(chapter["lead"] for chapter in chapters), *(section["figures"] for section in sections)]
 
 
 def _halves(answer: str) -> tuple[str, str]:
@@ -162,7 +133,7 @@ def _halves(answer: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (answer, "")
 
 
-def _section(section: Section, prefix: str, with_figures: bool) -> dict[str, Any]:
+def _section(section: Section, prefix: str, with_figures: bool) -> Laid:
     """A section as the template takes it."""
     return {
         "id": f"{prefix}on-{section.name}",  # a figure may have the same name
@@ -177,13 +148,12 @@ def _section(section: Section, prefix: str, with_figures: bool) -> dict[str, Any
 
 
 def _table(table: Table) -> dict[str, Any]:
-    columns = shown_columns(table, lambda column: column.heading)
-    rows, left_out = shown_rows(table, table.most)
+    columns, rows, left_out = printed(table)
     more = [f"{plural(left_out, table.noun)} more in the CSV file"] if left_out else []
     return {
         "caption": full_caption(table),
         "headings": [column.heading for column in columns],
-        "rows": [[cell(column, row) or "-" for column in columns] for row in rows],
+        "rows": [[text or "-" for text in row] for row in rows],
         "notes": [capital(plain(note, 600)) for note in (*table.notes, *more) if note],
         "wordy": any(column.words for column in columns[1:]),
     }
@@ -191,31 +161,19 @@ def _table(table: Table) -> dict[str, Any]:
 
 def _drawn(figures: Sequence[Figure], prefix: str) -> Sequence[Drawn]:
     """Title and notes become the caption's, where they wrap and can be read aloud."""
-    from altair.utils.schemapi import debug_mode
-
     found = []
     for figure in figures:
-        with debug_mode(False):  # no validation of every part as it is made
-            chart = figure.draw() if figure.on_page else None
-            if chart is None:
-                continue
-            spec = chart.to_dict(validate=False)
+        if (spec := spec_of(figure)) is None:
+            continue
         title = spec.pop("title", {})
         told = plain(str(title.get("text", figure.name)), 120)
         spec |= {"description": f"{told}. {figure.caption}", "background": "transparent"}
-        if figure.zooms:
-            spec["params"] = [
-                {**param, "select": {**param["select"], "zoom": _ZOOMED}}
-                if isinstance(param.get("select"), Mapping)
-                else param
-                for param in spec.get("params", [])
-            ]
         lines = [plain(str(line), 600) for line in title.get("subtitle", [])]
         found.append(Drawn(prefix + figure.name, told, figure.caption, lines, spec, figure.zooms, figure.leads))
     return found
 
 
-def _rendered(chapters: Sequence[Chapter], compared: Mapping[str, Any] | None, script: str) -> str:
+def _rendered(chapters: Sequence[Laid], compared: Laid | None, script: str) -> str:
     from jinja2 import Environment
     from markupsafe import Markup
 
@@ -223,7 +181,7 @@ def _rendered(chapters: Sequence[Chapter], compared: Mapping[str, Any] | None, s
         return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
     figures = [figure for group in _figure_groups(chapters, compared) for figure in group]
-    names = list(dict.fromkeys(chapter.title for chapter in chapters))
+    names = list(dict.fromkeys(chapter["title"] for chapter in chapters))
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_harmless)
     return template.from_string(file("page.html")).render(
         title=" and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} more",

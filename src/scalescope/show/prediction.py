@@ -1,7 +1,7 @@
 """Predictions: the map of speedups, what it says in words, what was checked. Charts draw the same Grid."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import groupby, pairwise, product
 from operator import attrgetter
@@ -40,7 +40,6 @@ class Mapped(NamedTuple):
     checked: Prediction  # With what was measured
     step: Timeline | None  # Of the recommended cell
     most_cells: int
-    launched: str  # What launches gave for cells that are predictions here
 
 
 def document(
@@ -59,7 +58,6 @@ def document(
     """
     maps, best, checked = grids(prediction), recommended_cell(prediction), with_measured(prediction, measured)
     told = [grid for grid in maps if best and grid.holds(best)] or maps[:1]
-    others = "".join(f"the map of {grid.words}, " for grid in maps if grid not in told)
     efficient, memory, trust = efficient_words(prediction), memory_words(prediction), trust_words(prediction)
     advice = prediction.recommended
     because = f"; {advice.why}" if advice and advice.why else ""
@@ -68,8 +66,12 @@ def document(
         own = format_seconds(prediction.own_s)
         facts.append(f"{prediction.engine} itself costs a process {own} of every step: copies, hooks")
     residual = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
-    launched = launched_words(prediction, measured)
-    facts += [launched, trust, check_words(prediction), f"intervals hold {percent(PREDICTED)}; {residual}"]
+    facts += [
+        launched_words(prediction, measured),
+        trust,
+        check_words(prediction),
+        f"intervals hold {percent(PREDICTED)}; {residual}",
+    ]
     facts[1:1] = [ran_words(prediction), engine_words(prediction)]
     by_size = [_size_table(prediction, _FEW_ROWS), _size_table(prediction, _ROWS)] if prediction.ran_as else []
     return Document(
@@ -98,9 +100,9 @@ def document(
                 ),
                 Section("step", "One step of all ranks"),
             ],
-            Mapped(prediction, checked, step, most_cells or MOST_CELLS, launched),
+            Mapped(prediction, checked, step, most_cells or MOST_CELLS),
         ),
-        more=f"{others}every row{', every check' if prediction.checks else ''} and how sure predictions are",
+        more=f"every row{', every map' if len(maps) > 1 else ''}, every check and how sure predictions are",
         json=lambda: prediction_json(prediction),
         files={"estimate": _cell_table(prediction)},
     )
@@ -230,12 +232,6 @@ def _some_of(values: Sequence[int], most: int, keep: Collection[int]) -> tuple[i
     return tuple(sorted(picked | {pool[at * len(pool) // room] for at in range(room)}))
 
 
-class _Row(NamedTuple):
-    np: int
-    nodes: int | None
-    cells: Mapping[int, Cell]  # By batch
-
-
 # How a kind of cell is written, so that it is told apart without colour, and what that means.
 _MARKS = {
     "recommended": ("[{}]", "[ ] recommended"),
@@ -268,11 +264,8 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
         }
         return next((name for name, holds in kinds.items() if holds), "usual")
 
-    def cell_of(row: _Row, batch: int) -> Cell | None:
-        return row.cells.get(batch)
-
-    def colour(row: _Row, batch: int) -> str:
-        cell = cell_of(row, batch)
+    def colour(np: int, batch: int) -> str:
+        cell = grid.cells.get((np, batch))
         if cell is None:
             return ""
         if not cell.fits or is_slower(cell):
@@ -280,38 +273,29 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
         part = math.log(max(cell.speedup, 1.0)) / math.log(top) if top > 1 else 0.0
         return RAMP[min(len(RAMP) - 1, int(part * len(RAMP)))]
 
-    kept = {shown.batches[0], shown.batches[-1], *([asked_batch(best)] if best else [])}
-    columns = [
-        Column("", lambda row: row.np, "processes", write="{:,}".format),
-        Column("", lambda row: row.nodes, "nodes", write="{:,}".format),
-        *(
-            Column(
-                "",
-                partial(cell_of, batch=batch),
-                f"{batch:,}",
-                write=lambda cell: _MARKS[kind(cell)][0].format(speedup_number(cell.speedup)),
-                priority=0 if batch in kept else 64 // (at & -at),  # on narrow terminals every second one goes first
-                colour=partial(colour, batch=batch),
-            )
-            for at, batch in enumerate(shown.batches)
-        ),
-    ]
-    nodes = shown.nodes()
-    several = max(nodes.values()) > 1
-    lines = [
-        _Row(
-            np,
-            nodes.get(np) if several else None,
-            {batch: grid.cells[np, batch] for batch in shown.batches if (np, batch) in grid.cells},
+    def batch_column(at: int, batch: int) -> Column:
+        is_kept = batch in (shown.batches[0], shown.batches[-1]) or (best is not None and batch == asked_batch(best))
+        return Column(
+            "",
+            lambda np: grid.cells.get((np, batch)),
+            f"{batch:,}",
+            write=lambda cell: _MARKS[kind(cell)][0].format(speedup_number(cell.speedup)),
+            priority=0 if is_kept else 64 // (at & -at),  # on narrow terminals every second one goes first
+            colour=partial(colour, batch=batch),
         )
-        for np in shown.counts
+
+    nodes = shown.nodes()
+    columns = [
+        Column("", lambda np: np, "processes", write="{:,}".format),
+        Column("", lambda np: nodes.get(np) if max(nodes.values()) > 1 else None, "nodes", write="{:,}".format),
+        *(batch_column(at, batch) for at, batch in enumerate(shown.batches)),
     ]
-    kinds = {kind(line.cells.get(batch)) for line in lines for batch in shown.batches}
+    kinds = {kind(grid.cells.get(place)) for place in product(shown.counts, shown.batches)}
     key = "; ".join(meaning for name, (_, meaning) in _MARKS.items() if meaning and name in kinds)
     of = f"speedup over one process by {BATCH_WORDS[grid.scaling]}"
     return Table(
         columns,
-        lines,
+        shown.counts,
         f"Predicted {of}, {grid.scaling} scaling: {headline(prediction, grid.engine)}.",
         f"{grid.scaling} scaling: {of}, {headline(prediction, grid.engine)}",
         sentences,
@@ -325,54 +309,45 @@ def _size_table(prediction: Prediction, rows: int) -> Table:
     best, several = recommended_cell(prediction), max(cell.nodes for cell in prediction.cells) > 1
     counts = sorted({cell.np for cell in prediction.cells})
     shown = _some_of(counts, rows, [best.np] if best else [])
-    cells = [cell for cell in prediction.cells if cell.np in shown]
     left_out = f"shown: {len(shown):,} of {len(counts):,} numbers of processes" if len(shown) < len(counts) else ""
 
-    def if_it_fits(name: str) -> Callable[[Cell], Any]:
-        return lambda cell: getattr(cell, name) if cell.step_s else None
+    def ran(write: Callable[[Cell], str]) -> Callable[[Cell], str | None]:
+        return lambda cell: write(cell) if cell.step_s else None
+
+    def speedup(cell: Cell) -> str:
+        kind = "recommended" if cell is best else "slower" if is_slower(cell) else "usual"
+        return _MARKS[kind][0].format(speedup_number(cell.speedup))
 
     columns = [
         Column("", attrgetter("np"), "processes", write="{:,}".format),
-        *([Column("", attrgetter("nodes"), "nodes", write="{:,}".format, priority=3)] if several else []),
+        Column("", lambda cell: cell.nodes if several else None, "nodes", write="{:,}".format, priority=3),
         Column("", attrgetter("batch"), "batch each", write="{:,}".format, priority=4),
-        Column("", if_it_fits("step_s"), "step", write=format_seconds),
-        Column(
-            "",
-            lambda cell: f"{format_seconds(cell.low_s)} to {format_seconds(cell.high_s)}" if cell.step_s else None,
-            percent(PREDICTED),
-            priority=2,
-        ),
-        Column(
-            "",
-            lambda cell: cell if cell.step_s else None,
-            "speedup",
-            write=lambda cell: _MARKS["recommended" if cell is best else "slower" if is_slower(cell) else "usual"][
-                0
-            ].format(speedup_number(cell.speedup)),
-        ),
-        Column("", if_it_fits("efficiency"), "efficiency", write=format_share, priority=1),
-        Column("", if_it_fits("exposed_s"), "exposed", write=format_seconds, priority=5),
-        Column(
-            "",
-            lambda cell: cell if cell.memory_bytes else None,
-            "memory",
-            write=lambda cell: f"{'' if cell.step_s else '> '}{format_bytes(cell.memory_bytes)}",
-        ),
+        Column("", ran(lambda cell: format_seconds(cell.step_s)), "step"),
+        Column("", ran(_step_ends), percent(PREDICTED), priority=2),
+        Column("", ran(speedup), "speedup"),
+        Column("", ran(lambda cell: format_share(cell.efficiency)), "efficiency", priority=1),
+        Column("", ran(lambda cell: format_seconds(cell.exposed_s)), "exposed", priority=5),
+        Column("", _memory, "memory"),
         Column("", lambda cell: "yes" if cell.fits else "no", "fits"),
     ]
     of = f"{prediction.cells[0].scaling} scaling: {headline(prediction)}"
-    key = "[ ] recommended" if best else ""
-    if any(is_slower(cell) for cell in cells if cell.step_s):
-        key = "; ".join(filter(None, (key, "( ) slower than one process")))
     return Table(
         columns,
-        cells,
+        [cell for cell in prediction.cells if cell.np in shown],
         f"Predicted steps by number of processes, {of}.",
         of,
-        (),
-        "; ".join(note for note in (key, left_out) if note),
+        key="; ".join(filter(None, ["[ ] recommended" if best else "", "( ) slower than one process", left_out])),
         noun="number of processes",
     )
+
+
+def _step_ends(cell: Cell) -> str:
+    return f"{format_seconds(cell.low_s)} to {format_seconds(cell.high_s)}"
+
+
+def _memory(cell: Cell) -> str | None:
+    """Memory of a process; where it ran out, more than what the device has."""
+    return f"{'' if cell.step_s else '> '}{format_bytes(cell.memory_bytes)}" if cell.memory_bytes else None
 
 
 def engine_words(prediction: Prediction) -> str:
@@ -380,20 +355,20 @@ def engine_words(prediction: Prediction) -> str:
     best = recommended_cell(prediction)
     if best is None or not best.engine:
         return ""
-    place = best.np, best.batch, best.scaling
     if best.np == 1:  # where no engine does anything
         several = [cell for cell in prediction.cells if cell.np > 1 and cell.engine == best.engine and cell.fits]
-        if not several:
-            return ""
-        largest = max(several, key=lambda cell: cell.throughput)
-        place = largest.np, largest.batch, largest.scaling
-    alike = [cell for cell in prediction.cells if (cell.np, cell.batch, cell.scaling) == place]
+        best = max(several, key=lambda cell: cell.throughput, default=None)
+    alike = [cell for cell in prediction.cells if best and _place(cell) == _place(best)]
     told = [
-        f"{cell.engine} {format_seconds(cell.step_s)} ({format_seconds(cell.low_s)} to {format_seconds(cell.high_s)})"
-        f" and {format_bytes(cell.memory_bytes)}{'' if cell.fits else ', which does not fit'}"
+        f"{cell.engine} {format_seconds(cell.step_s)} ({_step_ends(cell)}) and {format_bytes(cell.memory_bytes)}"
+        f"{'' if cell.fits else ', which does not fit'}"
         for cell in sorted(alike, key=lambda cell: cell.step_s)
     ]
-    return f"a step of {plural(place[0], 'process')} with batch {place[1]:,} each: {'; '.join(told)}"
+    return f"a step of {plural(best.np, 'process')} with batch {best.batch:,} each: {'; '.join(told)}" if best else ""
+
+
+def _place(cell: Cell) -> tuple[int, int, str]:
+    return cell.np, cell.batch, cell.scaling
 
 
 def ran_words(prediction: Prediction) -> str:
@@ -406,38 +381,33 @@ def ran_words(prediction: Prediction) -> str:
 
 
 def _check_table(prediction: Prediction) -> Table:
-    def with_ends(check: Check, middle: str, low: str, high: str) -> str:
+    def with_ends(low_s: float, middle_s: float, high_s: float) -> str:
         """`16.8 ms (16.0-17.6)`."""
-        unit, factor = unit_of(getattr(check, middle))
-        value = factor * getattr(check, middle)
+        unit, factor = unit_of(middle_s)
+        value = factor * middle_s
         decimals = 2 if value < 10 else 1 if value < 100 else 0
-        ends = "-".join(number(factor * getattr(check, end), decimals) for end in (low, high))
+        ends = f"{number(factor * low_s, decimals)}-{number(factor * high_s, decimals)}"
         return f"{number(value, decimals)} {unit} ({ends})"
 
-    return Table(
-        [
-            Column("", attrgetter("scaling"), "scaling", words=True),
-            Column("", attrgetter("np"), "processes", "np", "{:,}".format),
-            Column("", attrgetter("batch"), "batch per process", "batch", "{:,}".format),
-            Column(
-                "",
-                partial(with_ends, middle="predicted_s", low="low_s", high="high_s"),
-                f"predicted ({percent(PREDICTED)})",
-            ),
-            Column(
-                "", partial(with_ends, middle="measured_s", low="measured_low_s", high="measured_high_s"), "measured"
-            ),
-            Column("", attrgetter("error"), "error (%)", "error%", lambda error: f"{100 * error:+.1f}"),
-            Column(
-                "",
-                lambda check: ("yes" if check.inside else "no") + (", disturbed" if check.disturbed else ""),
-                "inside",
-            ),
-        ],
-        prediction.checks,
-        f"Predicted and measured steps: {headline(prediction)}.",
-        noun="check",
-    )
+    def predicted(check: Check) -> str:
+        return with_ends(check.low_s, check.predicted_s, check.high_s)
+
+    def measured(check: Check) -> str:
+        return with_ends(check.measured_low_s, check.measured_s, check.measured_high_s)
+
+    def inside(check: Check) -> str:
+        return ("yes" if check.inside else "no") + (", disturbed" if check.disturbed else "")
+
+    columns = [
+        Column("", attrgetter("scaling"), "scaling", words=True),
+        Column("", attrgetter("np"), "processes", "np", "{:,}".format),
+        Column("", attrgetter("batch"), "batch per process", "batch", "{:,}".format),
+        Column("", predicted, f"predicted ({percent(PREDICTED)})"),
+        Column("", measured, "measured"),
+        Column("", attrgetter("error"), "error (%)", "error%", lambda error: f"{100 * error:+.1f}"),
+        Column("", inside, "inside"),
+    ]
+    return Table(columns, prediction.checks, f"Predicted and measured steps: {headline(prediction)}.", noun="check")
 
 
 def _cell_table(prediction: Prediction) -> Table:
@@ -475,24 +445,21 @@ def sentence(prediction: Prediction) -> str:
         stay = f"{what}: stay with {configuration(prediction.recommended)}; up to {plural(most, 'process')}"
         if is_slower(best):
             return f"{stay} no speedup above 1 is expected."
-        goal = f"below the efficiency of {100 * prediction.efficiency_goal:.0f} % that was asked for"
+        goal = f"below the efficiency of {format_share(prediction.efficiency_goal)} that was asked for"
         return f"{stay} at most {speedup_number(best.speedup)}x is expected, {goal}."
     return f"{what}: {advice_words(prediction)}."
 
 
 def _wrong_words(prediction: Prediction) -> str:
     """That its checks proved it wrong, by how much, and what was made of it."""
-
-    def off(error: float) -> str:
-        return f"{100 * abs(error):.0f} % too {'slow' if error > 0 else 'fast'}"
-
-    errors = sorted(check.error for check in prediction.checks if not check.inside and not check.disturbed)
-    by = off(errors[0]) if len(errors) == 1 else f"{off(errors[0])} to {off(errors[-1])}"
+    errors = [check.error for check in prediction.checks if not check.inside and not check.disturbed]
+    worst = max(errors, key=abs)
+    off = f"{format_share(abs(worst))} too {'slow' if worst > 0 else 'fast'}{' at worst' if len(errors) > 1 else ''}"
     factor = f"{prediction.correction:.2f}x"
     so = "the intervals are wider now" if factor == "1.00x" else f"the map is corrected ({factor} the predicted step)"
     return (
         f"The prediction was wrong here: {len(errors)} of {plural(len(prediction.checks), 'checked cell')} "
-        f"fell outside the predicted interval, predicted {by}; {so}."
+        f"fell outside the predicted interval, predicted {off}; {so}."
     )
 
 
@@ -501,13 +468,13 @@ def headline(prediction: Prediction, engine: str = "") -> str:
     return f"{plain(prediction.what, 60)} with {plain((engine or prediction.engine).replace(',', ' or '), 30)}"
 
 
-def configuration(cell: Advice | Check) -> str:
-    """`8 processes with batch 64 each`; advice on strong scaling says the global batch too."""
-    each = " each" if cell.np > 1 else ""
-    if not isinstance(cell, Advice) or cell.scaling == "weak" or cell.np == 1:
-        return f"{plural(cell.np, 'process')} with batch {cell.batch:,}{each}"
-    most = "" if cell.np * cell.batch == cell.global_batch else "at most "
-    return f"{plural(cell.np, 'process')} with global batch {cell.global_batch:,}, {most}{cell.batch:,}{each}"
+def configuration(advice: Advice) -> str:
+    """`8 processes with batch 64 each`; of strong scaling the global batch, too."""
+    each = f"{advice.batch:,}" + (" each" if advice.np > 1 else "")
+    if advice.scaling == "weak" or advice.np == 1:
+        return f"{plural(advice.np, 'process')} with batch {each}"
+    most = "" if advice.np * advice.batch == advice.global_batch else "at most "
+    return f"{plural(advice.np, 'process')} with global batch {advice.global_batch:,}, {most}{each}"
 
 
 def advice_words(prediction: Prediction) -> str:
@@ -516,36 +483,32 @@ def advice_words(prediction: Prediction) -> str:
     if advice is None:
         return "nothing fits into memory" if prediction.trusted else "nothing, because the map is not to be trusted"
     interval = f" ({_ends(cell)})" if cell else ""
-    give = "gives" if advice.np == 1 else "give"
-    if advice.regret == 0:
-        regret = "the highest throughput of the map"
-    elif advice.regret < _AS_FAST:
-        regret = f"within {format_share(_AS_FAST)} of the highest throughput of the map"
-    else:
-        fastest = f" ({format_rate(advice.throughput / (1 - advice.regret))} samples/s)" if advice.regret < 1 else ""
-        regret = f"{100 * advice.regret:.0f} % less throughput than the fastest cell{fastest}"
+    regret = "the highest throughput of the map"
+    if advice.regret >= _AS_FAST:
+        regret = f"{format_share(advice.regret)} less throughput than the fastest cell"
+    elif advice.regret > 0:
+        regret = f"within {format_share(_AS_FAST)} of {regret}"
     return (
-        f"{configuration(advice)} {give} {speedup_number(advice.speedup)}x{interval}, "
-        f"efficiency {100 * advice.efficiency:.0f} %, {format_rate(advice.throughput)} samples/s; {regret}"
+        f"{configuration(advice)} give{'s' if advice.np == 1 else ''} {speedup_number(advice.speedup)}x{interval}, "
+        f"efficiency {format_share(advice.efficiency)}, {format_rate(advice.throughput)} samples/s; {regret}"
     )
 
 
 def efficient_words(prediction: Prediction) -> str:
-    """Up to where more processes are worth it; empty where nothing fits into memory."""
+    """Up to where more processes are worth it; empty where nothing fits into memory, or there is only one."""
     counts = {cell.np for cell in prediction.cells if cell.fits}
-    if not counts:
+    goal, np = f"an efficiency of {format_share(prediction.efficiency_goal)}", prediction.most_efficient_np
+    if not counts or {cell.np for cell in prediction.cells} == {1}:
         return ""
-    goal = f"an efficiency of {100 * prediction.efficiency_goal:.0f} %"
-    np = prediction.most_efficient_np
     if np is None:
         return f"no number of processes of the map reaches {goal}"
-    if np == 1 and max(counts) > 1:
-        return f"no more than 1 process reaches {goal}"
-    if np == 1 and max(cell.np for cell in prediction.cells) > 1:
-        return "nothing with more than 1 process fits into memory"
-    if not any(cell.efficiency >= prediction.efficiency_goal for cell in prediction.cells if cell.np == np):
-        return f"largest efficient number of processes: {np:,}, whose interval holds {goal}"
-    return f"largest efficient number of processes: {np:,}, with {goal} or more at its best batch"
+    if np > 1:
+        reached = any(cell.efficiency >= prediction.efficiency_goal for cell in prediction.cells if cell.np == np)
+        told = f"with {goal} or more at its best batch" if reached else f"whose interval holds {goal}"
+        return f"largest efficient number of processes: {np:,}, {told}"
+    return (
+        f"no more than 1 process reaches {goal}" if max(counts) > 1 else "more than 1 process does not fit into memory"
+    )
 
 
 def memory_words(prediction: Prediction) -> str:
@@ -560,19 +523,18 @@ def memory_words(prediction: Prediction) -> str:
 
 
 def _script_memory_words(prediction: Prediction) -> str:
-    """`memory of a process: 17.6 GiB on 1 process, 8.78 GiB on 64, of 80 GiB`, or which sizes do not fit."""
+    """`memory of a process: 17.6 GiB with 1 process, 8.78 GiB with 64 processes, of 80 GiB`, or what does not fit."""
     cells = sorted((cell for cell in prediction.cells if cell.memory_bytes), key=lambda cell: cell.np)
     if not cells:
         return ""
-    if any(not cell.fits for cell in cells):
-        fitting = [cell.np for cell in cells if cell.fits]
-        rest = f"; {min(fitting):,} or more do" if fitting and min(fitting) > cells[0].np else ""
+    fitting = [cell.np for cell in cells if cell.fits]
+    if len(fitting) < len(cells):
+        rest = f"; {fitting[0]:,} or more do" if fitting and fitting[0] > cells[0].np else ""
         return f"{_too_large(prediction)}{rest}"
     ends = dict.fromkeys((cells[0], cells[-1]))
     takes = ", ".join(f"{format_bytes(cell.memory_bytes)} with {plural(cell.np, 'process')}" for cell in ends)
     limit = f", of {format_bytes(prediction.memory_limit_bytes)}" if prediction.memory_limit_bytes else ""
-    shared = " that a node's processes share" if limit and prediction.memory_shared_by > 1 else ""
-    return f"memory of a process: {takes}{limit}{shared}"
+    return f"memory of a process: {takes}{limit}"
 
 
 def _too_large(prediction: Prediction) -> str:
@@ -588,11 +550,11 @@ def _too_large(prediction: Prediction) -> str:
 def trust_words(prediction: Prediction) -> str:
     """Say how wrong the last checks were; empty when this map has the first ones."""
     known = prediction.calibration
-    if known is None and prediction.checks:
-        return ""
-    if known is None and prediction.is_stated:  # --verify would measure another device than the one of the step times
-        return "nothing was verified: scalescope measure runs cells for real where these step times were taken"
     if known is None:
+        if prediction.checks:
+            return ""
+        if prediction.is_stated:  # --verify would measure another device than the one of the step times
+            return "nothing was verified: scalescope measure runs cells for real where these step times were taken"
         return "nothing was verified here yet: --verify 3 runs three cells for real"
     factor = f"{known.factor:.3f}"
     corrected = "" if factor == "1.000" else f"steps are multiplied by {factor} for that, "
@@ -627,23 +589,15 @@ def _percent(fraction: float) -> str:
 # --- the map in words: where several processes pay, what a node boundary does, whether large batches help ---
 
 _MOST_RANGES = 3  # Of batches in one sentence; a map with more of them is counted
-_VISIBLE = 0.02  # Change of a step, as a fraction of it, that is worth words
 
 _Sign = Literal[-1, 0, 1]  # Surely less, the intervals do not tell, surely more
 
 
 def map_words(prediction: Prediction) -> list[str]:
-    """Say what can be seen in the map and why, a sentence each; none where it is not to be trusted."""
-    if not prediction.trusted:
-        return []
-    maps = grids(prediction)
-    said = [_sentences(grid) for grid in maps]
-    told: dict[str, None] = {}  # what holds for every map is said once
-    for grid, lines in zip(maps, said, strict=True):
-        for line in lines:
-            common = all(line in others for others in said)
-            told[line if common else f"{grid.words.capitalize()}: {line}"] = None
-    return list(told)
+    """Say what can be seen in the maps and why, a sentence each; none where they are not to be trusted."""
+    maps = grids(prediction) if prediction.trusted else []
+    names = [f"{grid.words.capitalize()}: " if len(maps) > 1 else "" for grid in maps]
+    return [name + line for name, grid in zip(names, maps, strict=True) for line in _sentences(grid)]
 
 
 def _sentences(grid: Grid) -> list[str]:
@@ -657,91 +611,58 @@ def _row(grid: Grid, np: int) -> list[Cell]:
 
 
 def _where_they_pay(grid: Grid) -> str:
-    """`2 processes are faster than one from batch 64 each on (1.12x, 1.05 to 1.19), slower up to batch 16 each.`"""
+    """`2 processes are faster than one with batch 8 to 64 each, slower with batch 1 each: 0.50x ... to 1.33x ...`"""
     fewest = min((np for np in grid.counts if np > 1), default=0)
     cells = _row(grid, fewest)
     if not cells:
         return ""
-    who, signs = plural(fewest, "process"), [_sign(cell.speedup_low, cell.speedup_high, 1, 1) for cell in cells]
-    best = max(cells, key=lambda cell: cell.speedup)
-    if all(sign > 0 for sign in signs):
-        return f"{who} are faster than one at every batch size of the map: {_between(cells)}."
-    if all(sign < 0 for sign in signs):
-        return f"{who} are slower than one at every batch size of the map: {_between(cells)}. {_share(best)}."
-    slower = f", slower {where}" if (where := _ranges(cells, signs, -1)) else ""
-    if not any(sign > 0 for sign in signs):
-        return f"At no batch size of the map are {who} surely faster than one: at best {_reached(best)}{slower}."
-    first = next(cell for cell, sign in zip(cells, signs, strict=True) if sign > 0)
-    unsure = "; elsewhere the interval holds 1" if 0 in signs else ""
-    return f"{who} are faster than one {_ranges(cells, signs, 1)} ({_short(first)}, {_ends(first)}){slower}{unsure}."
+    least, most = (choose(cells, key=lambda cell: cell.speedup) for choose in (min, max))
+    span = _reached(most) if least is most else f"{_reached(least)} to {_reached(most)}"
+    signs = [_sign(cell.speedup_low, cell.speedup_high, 1, 1) for cell in cells]
+    return f"{plural(fewest, 'process')} are {_told(cells, signs, 'faster than one', 'slower than one')}: {span}."
 
 
 def _node_boundary(grid: Grid) -> str:
-    """Compare the first row on more nodes with the last one before it."""
+    """Compare the first row on more nodes with the last one of several processes before it."""
     nodes = grid.nodes()
-    several = [np for np in nodes if np > 1]
-    if not several:
+    after = min(grid.boundaries(), default=0)
+    before = max((np for np in nodes if np < after), default=1)
+    if before == 1:  # several processes are on one node always, or never
         return ""
-    if max(nodes.values()) == 1:
-        return "All processes run on one node: no message crosses a node boundary."
-    if not (boundaries := grid.boundaries()):
-        return f"Every row of the map runs on {plural(max(nodes.values()), 'node')}: messages always cross nodes."
-    after = min(boundaries)
-    before = max(np for np in nodes if np < after)
-    if before == 1:
-        return f"{after:,} processes run on {plural(nodes[after], 'node')} already: messages always cross nodes."
     there = {asked_batch(cell): cell for cell in _row(grid, after)}
     pairs = [(cell, there[asked_batch(cell)]) for cell in _row(grid, before) if asked_batch(cell) in there]
     if not pairs:
         return ""
-    signs = [_against(b, a) for a, b in pairs]
+    signs = [_against(more, less) for less, more in pairs]
     drops = [pair for pair, sign in zip(pairs, signs, strict=True) if sign < 0]
     less, more = drops[-1] if drops else pairs[-1]
-    figures = f"{_short(less)} becomes {_reached(more)}"
-    crossing = f"From {before:,} to {after:,} processes, which need {plural(nodes[after], 'node')},"
-    costs_efficiency = all(sign > 0 for sign in signs) and more.speedup_high / after < less.speedup_low / before
-    reason = ""
-    if more.exposed_s - less.exposed_s > _VISIBLE * less.step_s:
-        joint = "because" if drops or costs_efficiency else "although" if any(signs) else "while"
-        grown = f"from {format_seconds(less.exposed_s)} to {format_seconds(more.exposed_s)}"
-        reason = f", {joint} exposed communication grows {grown} of a step where messages cross nodes"
-    if not any(signs):
-        return f"{crossing} the intervals do not tell whether speedup rises: {figures}{reason}."
-    if costs_efficiency:
-        efficiency = f"efficiency falls from {100 * less.efficiency:.0f} % to {100 * more.efficiency:.0f} %"
-        return f"{crossing} speedup rises at every batch size ({figures}), but {efficiency}{reason}."
-    unsure = "; elsewhere the intervals overlap" if 0 in signs else ""
-    return f"{crossing} speedup {_by_sign([b for _, b in pairs], signs)}: {figures}{reason}{unsure}."
+    told = _told([more for _, more in pairs], signs, "higher", "lower")
+    return (
+        f"From {before:,} to {after:,} processes, which need {plural(nodes[after], 'node')}, speedup "
+        f"is {told}: {_short(less)} becomes {_reached(more)}, and exposed communication "
+        f"goes from {format_seconds(less.exposed_s)} to {format_seconds(more.exposed_s)} of a step."
+    )
 
 
 def _larger_batches(grid: Grid) -> str:
-    """Say whether the row of the most processes gets better to the right, and what communication has to do with it."""
+    """Compare the largest batch of the most processes with the smallest, and the exposed parts of their steps."""
     rows = [cells for np in grid.counts if np > 1 and len(cells := _row(grid, np)) > 1]
     if not rows:
         return ""
     cells = rows[-1]
     small, large = cells[0], cells[-1]
     best = max(cells, key=lambda cell: cell.speedup)
-    sign = _against(large, small)
-    figures = f"{plural(small.np, 'process')} reach {_reached(small)} and {_reached(large)}"
-    shares = f"exposed communication is {_part(small)} of a step and then {_part(large)}"
-    past = ""
-    if best is not large and _against(large, best) < 0:
-        past = f" The most is {_reached(best)}; beyond it speedup falls."
-    if sign > 0:
-        each = small.exposed_s - large.exposed_s * small.global_batch / large.global_batch  # for as many samples
-        is_why = each > _VISIBLE * small.step_s
-        why = "gradients do not grow with the batch and compute does" if is_why else "communication is not the reason"
-        return f"Larger batches scale better: {figures}; {why}: {shares}.{past}"
-    told = "Larger batches scale worse" if sign < 0 else "The intervals do not show that larger batches scale better"
-    return f"{told}: {figures}; {shares}{_slower_apart(grid, large)}.{past}"
-
-
-def _slower_apart(grid: Grid, cell: Cell) -> str:
-    """Compare the rest of a step with that of one process with the same batch; empty where the map does not tell."""
-    alone = next((each for each in _row(grid, 1) if each.batch == cell.batch), None)
-    rest = (cell.step_s - cell.exposed_s) / alone.step_s - 1 if alone else 0.0
-    return f", and the rest takes {100 * rest:.0f} % longer than on one process" if rest > _VISIBLE else ""
+    told = {
+        1: "Larger batches scale better",
+        0: "The intervals do not show that larger batches scale better",
+        -1: "Larger batches scale worse",
+    }[_against(large, small)]
+    is_past = best is not large and _against(large, best) < 0
+    past = f" The most is {_reached(best)}; beyond it speedup falls." if is_past else ""
+    return (
+        f"{told}: {plural(small.np, 'process')} reach {_reached(small)} and {_reached(large)}; exposed communication "
+        f"is {_part(small)} of a step and then {_part(large)}.{past}"
+    )
 
 
 def _sign(low: float, high: float, other_low: float, other_high: float) -> _Sign:
@@ -752,37 +673,29 @@ def _against(cell: Cell, other: Cell) -> _Sign:
     return _sign(cell.speedup_low, cell.speedup_high, other.speedup_low, other.speedup_high)
 
 
-def _by_sign(cells: Sequence[Cell], signs: Sequence[_Sign]) -> str:
-    """`drops up to batch 16 each and rises from batch 64 each on`."""
-    words = [("drops", _ranges(cells, signs, -1)), ("rises", _ranges(cells, signs, 1))]
-    return " and ".join(f"{verb} {where}" for verb, where in words if where)
+def _told(cells: Sequence[Cell], signs: Sequence[_Sign], more: str, less: str) -> str:
+    """`higher with batch 64 to 256 each, lower with batch 16 each`; of other cells the intervals do not tell."""
+    verdicts: dict[_Sign, str] = {1: more, -1: less}
+    told = [f"{words} {where}" for sign, words in verdicts.items() if (where := _ranges(cells, signs, sign))]
+    if not told:
+        return "not surely " + more
+    return ", ".join(told) + ("; elsewhere the intervals do not tell" if 0 in signs else "")
 
 
 def _ranges(cells: Sequence[Cell], signs: Sequence[_Sign], wanted: _Sign) -> str:
-    """`from batch 64 each on`, `up to batch 16 each`, `from batch 8 each to 32`; empty where no cell has the sign."""
-    last, found = len(cells) - 1, []
+    """`with batch 8 to 64 each`, `with global batch 8 and 32 to 64`; empty where no cell has the sign."""
+    if all(sign == wanted for sign in signs):
+        return "at every batch size"
+    found = []
     for sign, run in groupby(range(len(cells)), key=lambda at: signs[at]):
         if sign == wanted:
-            places = list(run)
-            found.append((places[0], places[-1]))
+            batches = [asked_batch(cells[at]) for at in run]
+            found.append(" to ".join(f"{batch:,}" for batch in dict.fromkeys((batches[0], batches[-1]))))
+    if len(found) > _MOST_RANGES:
+        return f"at {signs.count(wanted):,} of {len(signs):,} batch sizes"
     if not found:
         return ""
-    if len(found) > _MOST_RANGES:
-        count = sum(end - start + 1 for start, end in found)
-        return f"at {count:,} of {len(cells):,} batch sizes, the smallest of them {_named(cells[found[0][0]])}"
-    words = []
-    for start, end in found:
-        if start == 0 and end == last:
-            words.append("at every batch size")
-        elif start == end:
-            words.append(f"with {_named(cells[start])}")
-        elif end == last:
-            words.append(f"from {_named(cells[start])} on")
-        elif start == 0:
-            words.append(f"up to {_named(cells[end])}")
-        else:
-            words.append(f"from {_named(cells[start])} to {asked_batch(cells[end]):,}")
-    return " and ".join(words)
+    return f"with global batch {listed(found)}" if cells[0].scaling == "strong" else f"with batch {listed(found)} each"
 
 
 def _named(cell: Cell) -> str:
@@ -802,19 +715,8 @@ def _reached(cell: Cell) -> str:
     return f"{_short(cell)} ({_ends(cell)}) with {_named(cell)}"
 
 
-def _between(cells: Sequence[Cell]) -> str:
-    """The least and the most, or the only one with its interval."""
-    least, most = (choose(cells, key=lambda cell: cell.speedup) for choose in (min, max))
-    return _reached(most) if least is most else f"{_reached(least)} to {_reached(most)}"
-
-
 def _part(cell: Cell) -> str:
-    return f"{100 * cell.exposed_s / cell.step_s:.0f} %"
-
-
-def _share(cell: Cell) -> str:
-    exposed = f"{format_seconds(cell.exposed_s)} of {format_seconds(cell.step_s)}"
-    return f"Of a step with {_named(cell)}, {exposed} are exposed communication"
+    return format_share(cell.exposed_s / cell.step_s)
 
 
 # --- JSON: its keys are a contract ---

@@ -2,8 +2,10 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from html import escape
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,11 +15,12 @@ from scalescope.named_paths import reading
 from scalescope.records.results import Results
 from scalescope.records.scaling import Curve, Estimate, ScalingPoint
 from scalescope.records.store import write_whole
+from scalescope.show.document import Column, cell
 from scalescope.show.scaling import curve_title
 from scalescope.show.study import machine_facts, method_words
 from scalescope.stats import MEASURED, percent
 from scalescope.text import plain, plural
-from scalescope.units import format_rate, format_seconds
+from scalescope.units import format_rate, format_seconds, format_share
 
 FEWEST_STEPS = 100  # That centres ask for, of every size
 _WIDTH, _HEIGHT, _MARGIN = 794, 1123, 56  # A4 at 96 pixels an inch
@@ -107,19 +110,18 @@ def _row(size: int, smallest: int, point: ScalingPoint, base: ScalingPoint) -> R
     assert first is not None
     speedup = rate.value / first.value
     half = 0.0 if point is base else math.hypot(_relative(rate), _relative(first))
-    steps = None if point.steps is None else point.steps - (point.warmup_steps or 0)
     return Row(
-        size,
-        point.np,
-        point.batch,
-        steps,
-        point.launches,
-        point.step_s.value if point.step_s else None,
-        rate.value,
-        speedup,
-        speedup * math.exp(-half),
-        speedup * math.exp(half),
-        speedup * smallest / size,
+        units=size,
+        np=point.np,
+        batch=point.batch,
+        steps=None if point.steps is None else point.steps - (point.warmup_steps or 0),
+        launches=point.launches,
+        step_s=point.step_s.value if point.step_s else None,
+        throughput=rate.value,
+        speedup=speedup,
+        low=speedup * math.exp(-half),
+        high=speedup * math.exp(half),
+        efficiency=speedup * smallest / size,
     )
 
 
@@ -158,10 +160,10 @@ def as_svg(results: Results, plots: Sequence[str]) -> str:
         page.text(
             f"Speedup relative to {plural(study.rows[0].units, study.unit)}, the smallest feasible size: "
             f"{largest.speedup:.2f} on {plural(largest.units, study.unit)}, a parallel efficiency of "
-            f"{100 * largest.efficiency:.0f} %. Intervals over launches, {percent(MEASURED)}.",
+            f"{format_share(largest.efficiency)}. Intervals over launches, {percent(MEASURED)}.",
             11,
         )
-        page.table(*_table(study))
+        page.table(_columns(study), study.rows)
         page.picture(plot, 210 if len(plots) > 1 else 330)
         for line in shortcomings(study):
             page.text(line, 10)
@@ -173,28 +175,21 @@ def as_svg(results: Results, plots: Sequence[str]) -> str:
     return page.svg()
 
 
-def _table(study: Study) -> tuple[list[str], list[list[str]]]:
-    several = study.unit == "node"
-    headings = [f"{study.unit}s" if several else "processes", *(["processes"] if several else [])]
-    headings += ["batch each", "steps", "launches", "step", "samples/s", "speedup", "interval", "efficiency"]
-    rows = []
-    for row in study.rows:
-        sure = f"{row.low:.2f} to {row.high:.2f}" if row.low < row.high else "-"
-        rows.append(
-            [
-                f"{row.units:,}",
-                *([f"{row.np:,}"] if several else []),
-                "-" if row.batch is None else f"{row.batch:g}",
-                "-" if row.steps is None else f"{row.steps:,}",
-                f"{row.launches}",
-                "-" if row.step_s is None else format_seconds(row.step_s),
-                format_rate(row.throughput),
-                f"{row.speedup:.2f}",
-                sure,
-                f"{100 * row.efficiency:.0f} %",
-            ]
-        )
-    return headings, rows
+def _columns(study: Study) -> list[Column]:
+    sizes = [Column("", attrgetter("np"), "processes", write="{:,}".format)]
+    if study.unit == "node":
+        sizes.insert(0, Column("", attrgetter("units"), "nodes", write="{:,}".format))
+    return [
+        *sizes,
+        Column("", attrgetter("batch"), "batch each", write="{:g}".format),
+        Column("", attrgetter("steps"), "steps", write="{:,}".format),
+        Column("", attrgetter("launches"), "launches"),
+        Column("", attrgetter("step_s"), "step", write=format_seconds),
+        Column("", attrgetter("throughput"), "samples/s", write=format_rate),
+        Column("", attrgetter("speedup"), "speedup", write="{:.2f}".format),
+        Column("", lambda row: f"{row.low:.2f} to {row.high:.2f}" if row.low < row.high else None, "interval"),
+        Column("", attrgetter("efficiency"), "efficiency", write=format_share),
+    ]
 
 
 class _Page:
@@ -208,23 +203,25 @@ class _Page:
         """A paragraph in lines that fit."""
         self._at += above
         most = int((_WIDTH - 2 * _MARGIN) / (_LETTER * size * (1.08 if bold else 1.0)))
-        for line in _wrapped(text, most):
+        for line in textwrap.wrap(text, most):
             self._at += 1.32 * size
             weight = ' font-weight="bold"' if bold else ""
             self._parts.append(
                 f'<text x="{_MARGIN}" y="{self._at:.1f}" font-size="{size}"{weight}>{escape(line)}</text>'
             )
 
-    def table(self, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def table(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
         """Numbers in columns of equal width, right-aligned."""
         self._at += 10
-        wide = (_WIDTH - 2 * _MARGIN) / len(headings)
-        for index, cells in enumerate([headings, *rows]):
+        wide = (_WIDTH - 2 * _MARGIN) / len(columns)
+        lines = [[column.heading for column in columns]]
+        lines += [[cell(column, row) or "-" for column in columns] for row in rows]
+        for index, cells in enumerate(lines):
             self._at += 16
-            for column, cell in enumerate(cells):
-                x = _MARGIN + (column + 1) * wide - 6
+            for at, text in enumerate(cells, start=1):
+                x = _MARGIN + at * wide - 6
                 look = 'font-size="10" text-anchor="end"' + (' font-weight="bold"' if not index else "")
-                self._parts.append(f'<text x="{x:.1f}" y="{self._at:.1f}" {look}>{escape(cell)}</text>')
+                self._parts.append(f'<text x="{x:.1f}" y="{self._at:.1f}" {look}>{escape(text)}</text>')
             if index in (0, len(rows)):
                 line = self._at + 5
                 self._parts.append(
@@ -255,9 +252,3 @@ class _Page:
             f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>'
             f'<g transform="translate({left:.1f} 0) scale({fits:.4f})">{inside}</g></svg>'
         )
-
-
-def _wrapped(text: str, most: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, most, break_long_words=True)

@@ -1,6 +1,6 @@
 """Scaling: curves with their speedups, from measurements, tables and logs alike. Every column is declared here once."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import ceil
 from operator import attrgetter
@@ -37,10 +37,9 @@ from scalescope.show.words import (
 )
 from scalescope.stats import MEASURED, percent
 from scalescope.text import listed, plain, plural
-from scalescope.units import format_rate, format_seconds, format_share
+from scalescope.units import format_change, format_rate, format_seconds, format_share
 
 _WORTH_LONGER = 0.05  # Part of the train time that must be fixed cost before longer runs are foretold
-_WORTH_A_LOOK = 0.02  # From this difference on the efficiency by mean or median steps is shown too
 _VISIBLE = 0.005  # Losses below it would read 0.00
 _SCALING_ORDER = ("strong", "weak")
 SHOWN_PHASES = (*PHASES[: PHASES.index("warmup")], TRAIN, *PHASES[PHASES.index("warmup") :])
@@ -88,10 +87,10 @@ def _outside_training(row: Row) -> float | None:
     return sum(known) if known else None
 
 
-def _processes(row: Row) -> str:
+def _processes(curve: Curve, point: ScalingPoint) -> str:
     """`4`, or `1 alone` where the curve is of an engine and this is what it is compared with."""
-    other = "" if row.point.engine == row.curve.engine else f" {engine_name(row.point.engine)}"
-    return f"{row.point.np:,}{other}"
+    other = "" if point.engine == curve.engine else f" {engine_name(point.engine)}"
+    return f"{point.np:,}{other}"
 
 
 def _interval_kind(row: Row) -> str | None:
@@ -119,7 +118,7 @@ def _value(estimate: Estimate | None) -> float | None:
 
 COLUMNS = (
     *_of_point("np"),
-    Column("", _processes, "processes", "np"),
+    Column("", lambda row: _processes(row.curve, row.point), "processes", "np"),
     Column("init_s", _outside_training),
     *_of_point("train_s"),
     Column("examples_per_s_total", lambda row: _value(row.point.throughput)),
@@ -222,20 +221,18 @@ def _table(curve: Curve, scaling: Scaling) -> Table:
 
 
 def _caption(curve: Curve, scaling: Scaling) -> str:
-    """Say what is shown, relative to what, and how sure it is."""
+    """Say what is shown, relative to what, and of how many launches."""
     title = curve_title(curve) if curve.scaling or not curve.engine else f"scaling, {curve_title(curve)}"
     base = baseline_words(curve)
-    launches = sorted({point.launches for point in curve.points})
-    repeated = ""
-    if launches not in ([], [1]):
-        most = plural(launches[-1], "launch")
-        repeated = f"{most} each." if len(launches) == 1 else f"{launches[0]} to {most} each."
-    sentences = [
-        f"{title[0].upper()}{title[1:]}: {plain(scaling.what, 60)}.",
-        f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with.",
-        repeated,
-    ]
-    return " ".join(each for each in sentences if each)
+    relative = f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with."
+    fewest, *more = sorted({point.launches for point in curve.points}) or [1]
+    repeated = "" if (fewest, more) == (1, []) else f" {' to '.join(map(str, [fewest, *more[-1:]]))} launches each."
+    return f"{title[0].upper()}{title[1:]}: {plain(scaling.what, 60)}. {relative}{repeated}"
+
+
+def phase_name(phase: str) -> str:
+    """A phase as people read it."""
+    return "warm-up" if phase == "warmup" else phase
 
 
 class _PhaseRow(NamedTuple):
@@ -248,30 +245,20 @@ def _phase_tables(scaling: Scaling) -> list[Table]:
     points = points_with_phases(scaling)
     if not points or scaling.source != "measurement":
         return []
-    several = any(point.launches > 1 for point in points.values())
-    names = {"warmup": "warm-up", "evaluation": "eval"}
     shown = [phase for phase in PHASES if any(point.phases.get(phase, 0.0) >= _VISIBLE for point in points.values())]
     columns = [
         Column("", lambda row: row.label, "launch", words=True),
-        *(Column("", partial(_phase, name=phase), names.get(phase, phase), write="{:.2f}".format) for phase in shown),
+        *(Column("", partial(_phase, name=phase), phase_name(phase), write="{:.2f}".format) for phase in shown),
         Column("", lambda row: row.point.wall_s, "wall", write="{:.2f}".format),
     ]
-    over = "mean over ranks and launches" if several else "mean over ranks"
-    return [
-        Table(
-            columns,
-            [_PhaseRow(*each) for each in points.items()],
-            f"Seconds by phase ({over})",
-            f"seconds, {over}",
-            paper=False,
-        )
-    ]
+    title = "seconds by phase, mean over ranks and launches"
+    return [Table(columns, [_PhaseRow(*each) for each in points.items()], title.capitalize(), title, paper=False)]
 
 
 def _curve_lines(curve: Curve) -> list[str]:
     """Facts of a curve below its table: fit, waterfall, how long a run must be, notes."""
     point = largest(curve)
-    lines = [_mean_words(curve), _warmup_words(curve)]
+    lines = [_warmup_words(curve)]
     if curve.fit:
         lines += [_fit_words(curve.fit, curve.work_unit), _longer_words(curve.fit)]
     if point:
@@ -289,12 +276,10 @@ def _fit_words(fit: Fit, unit: str) -> str:
     fixed = plus_minus(fit.fixed_s, fit.fixed_s_error, 2)
     work = plus_minus(fit.work, fit.work_error, 0 if fit.work >= 1000 else 2)
     told = f"fixed cost {fixed} s per run and {work} {unit} of work"
-    told += " (standard errors)" if fit.fixed_s_error is not None and fit.work_error is not None else ""
+    told += "" if fit.fixed_s_error is None else " (standard errors)"
     counts = sorted(map(int, fit.fixed_share))
-    shares = [f"{100 * fit.fixed_share[str(np)]:.0f} %" for np in counts]
-    if len(counts) > 1 and fit.fixed_s > 0:
-        told += f"; the fixed part is {shares[0]} of the train time on {counts[0]} and {shares[-1]} on {counts[-1]}"
-    return told
+    ends = [f"{format_share(fit.fixed_share[str(np)])} of the train time on {np}" for np in (counts[0], counts[-1])]
+    return f"{told}; the fixed part is {' and '.join(ends)}" if len(counts) > 1 and fit.fixed_s > 0 else told
 
 
 def _longer_words(fit: Fit) -> str:
@@ -315,6 +300,12 @@ class Step(NamedTuple):
     kind: str  # ideal, one of SPEEDUPS, loss or gain
     start: float
     end: float  # The speedup here; a level's bar starts at 0
+
+    @property
+    def words(self) -> str:
+        """`- 1.90` for a loss, `30.10` for a level."""
+        sign = {"loss": "- ", "gain": "+ "}.get(self.kind, "")
+        return sign + number(abs(self.end - self.start), 2)
 
 
 def waterfall_steps(point: ScalingPoint) -> list[Step]:
@@ -337,37 +328,22 @@ def waterfall_steps(point: ScalingPoint) -> list[Step]:
 
 def _waterfall_words(point: ScalingPoint) -> str:
     """`ideal 32.00 - 1.90 lost efficiency = 30.10 steady - ... = 1.85 end to end`."""
-    words = []
+    told = []
     for step in waterfall_steps(point):
-        if step.kind == "ideal":
-            words.append(f"ideal {number(step.end, 2)}")
-        elif step.kind in ("loss", "gain"):
-            sign = "-" if step.kind == "loss" else "+"
-            words.append(f"{sign} {number(abs(step.end - step.start), 2)} {step.name}")
-        else:
-            words.append(f"= {number(step.end, 2)} {step.name}")
-    return " ".join(words)
+        equals = "" if step.kind in ("loss", "gain") else "= "
+        told.append(f"ideal {step.words}" if step.kind == "ideal" else f"{equals}{step.words} {step.name}")
+    return " ".join(told)
 
 
 def _ninety_words(point: ScalingPoint) -> str:
-    """Say how much longer a run must be for 90 % of the steady speedup."""
-
-    def times(factor: float) -> str:
-        return f"{factor:,.0f}" if factor >= 10 else f"{factor:.1f}"
-
-    needed, there = [], []
-    for name, each in point.longer_for_90.items():
-        shown = SPEEDUP_NAMES.get(name, name)
-        span = f", {times(each.low)} to {times(each.high)} times" if has_spread(each) else ""
-        if each.value > 1:
-            needed.append(f"{times(each.value)} times longer ({shown}{span})")
-        else:
-            there.append(shown)
-    where, has_it = f"on {plural(point.np, 'process')}", " and ".join(there)
-    if needed:
-        already = f"; {has_it} has it already" if there else ""
-        return f"{where} 90 % of the steady speedup needs a run {' or '.join(needed)}{already}"
-    return f"{where} this run reaches 90 % of the steady speedup already ({has_it})" if there else ""
+    """Say how much longer a run must be for 90 % of the steady speedup; empty where it is long enough."""
+    needed = [
+        f"{number(each.value, 0 if each.value >= 10 else 1)} times longer ({SPEEDUP_NAMES[name]})"
+        for name, each in point.longer_for_90.items()
+        if each.value > 1
+    ]
+    where = f"on {plural(point.np, 'process')}"
+    return f"{where} 90 % of the steady speedup needs a run {' or '.join(needed)}" if needed else ""
 
 
 def _break_even_words(curve: Curve, name: str) -> str:
@@ -385,33 +361,23 @@ def _break_even_words(curve: Curve, name: str) -> str:
 def _when(found: BreakEven, unit: str) -> str:
     """`after 26 epochs`, `after 5,200 samples (4,100 to 7,900)`, `never (or after 9,000 or more)`."""
 
-    def amount(work: float) -> str:  # a few epochs are rounded up, because after fewer it is not yet so
-        return f"{ceil(work) if work < 100 else round(work):,}"
+    def amount(work: float | None) -> str:  # a few epochs are rounded up, because after fewer it is not yet so
+        return "never" if work is None else f"{ceil(work) if work < 100 else round(work):,}"
 
     if found.value is None:
         return "never" if found.low is None or found.count == 1 else f"never (or after {amount(found.low)} or more)"
-    told = f"after {amount(found.value)} {unit}"
-    if found.count == 1:
-        return told
-    low = amount(found.low or 0.0)
-    return f"{told} ({low} to {amount(found.high)})" if found.high is not None else f"{told} ({low} or more, or never)"
+    span = "" if found.count == 1 else f" ({amount(found.low or 0.0)} to {amount(found.high)})"
+    return f"after {amount(found.value)} {unit}{span}"
 
 
 def _one_time_words(curve: Curve) -> str:
     """Costs that every size pays once; of a fit the one cost for all."""
     parts = []
-    for row in _rows(curve, Scaling(what="", source="", curves=())):
-        if each := row.point.one_time_s:
+    for point in curve.points if not curve.fit else ():
+        if each := point.one_time_s:
             span = f" ({number(each.low, 2)} to {number(each.high, 2)})" if has_spread(each) else ""
-            parts.append(f"{number(each.value, 2)} s{span} on {_processes(row)}")
-    return f"one-time cost: {', '.join(parts)}" if parts and not curve.fit else ""
-
-
-def _mean_words(curve: Curve) -> str:
-    """Efficiency by median steps, or by mean ones in logs, where it is another one: then steps come in two kinds."""
-    others = {point.np: other for point in curve.points if (other := other_efficiency(point))}
-    told = [f"{100 * value:.0f} % on {np}" for np, (_, value) in others.items()]
-    return f"by {next(iter(others.values()))[0]} steps the efficiency is {', '.join(told)}" if told else ""
+            parts.append(f"{number(each.value, 2)} s{span} on {_processes(curve, point)}")
+    return f"one-time cost: {', '.join(parts)}" if parts else ""
 
 
 def _warmup_words(curve: Curve) -> str:
@@ -419,7 +385,7 @@ def _warmup_words(curve: Curve) -> str:
     counts: dict[int, list[str]] = {}
     for point in curve.points:
         if point.warmup_steps is not None:
-            counts.setdefault(point.warmup_steps, []).append(_processes(Row(curve, point, "")))
+            counts.setdefault(point.warmup_steps, []).append(_processes(curve, point))
     told = "; ".join(f"{plural(steps, 'step')} on {listed(sizes)}" for steps, sizes in sorted(counts.items()))
     return f"warm-up, found in the step times and left out of steady: {told}" if told else ""
 
@@ -447,29 +413,24 @@ def _of_runs(scaling: Scaling) -> str:
 
 def _of_launches(scaling: Scaling) -> str:
     found = [(curve, point) for curve in scaling.curves for point in curve.points]
-    rated = [point for _, point in found if point.throughput]
     first = fastest(scaling)
     if first is None:
         return _by_steps(found)
     curve, best = first
-    rate = format_rate(best.throughput.value if best.throughput else 0)
+    rated = [point for _, point in found if point.throughput]
+    rate = f"{format_rate(best.throughput.value if best.throughput else 0.0)} samples/s"
     if len(rated) == 1:
         step = f", {format_seconds(best.step_s.value)} a step" if best.step_s else ""
-        return f"{_where(best)}: {rate} samples/s{step}."
-    once = bool(best.throughput and best.throughput.once)
-    lead = "In one launch each the fastest was" if once else "Fastest is"
-    again = f"; launches differ: {REPEAT}" if once else ""
+        return f"{_where(best)}: {rate}{step}."
     steady, baseline = best.speedup.get("steady"), curve.baseline
     if baseline is best or steady is None or baseline is None:
-        more = any(point.np > best.np for point in rated)
-        helped = "; more processes did not help" if more else ""
-        return f"{lead} {_where(best)}: {rate} samples/s{helped}{again}."
+        helped = "; more processes did not help" if any(point.np > best.np for point in rated) else ""
+        once = f" (one launch each; launches differ: {REPEAT})" if best.throughput and best.throughput.once else ""
+        return f"Fastest is {_where(best)}: {rate}{helped}{once}."
     of = _where(baseline).removesuffix(f" with batch {best.batch:g} each" if best.batch else "")
     if steady.low <= 1 <= steady.high:
-        times = f"{steady.value:.2f} times{_sure(steady)}"
-        return f"{_where(best)}: {rate} samples/s, not told apart from {of}: {times}."
-    rest = f"{_where(best)}: {rate} samples/s, {steady.value:.2f} times {of}"
-    return f"{lead} {rest}{again if steady.once else _sure(steady)}."
+        return f"{_where(best)}: {rate}, not told apart from {of}: {steady.value:.2f} times{_sure(steady)}."
+    return f"Fastest is {_where(best)}: {rate}, {steady.value:.2f} times {of}{_sure(steady)}."
 
 
 def _by_steps(found: Sequence[tuple[Curve, ScalingPoint]]) -> str:
@@ -480,10 +441,8 @@ def _by_steps(found: Sequence[tuple[Curve, ScalingPoint]]) -> str:
         return f"{plural(len(found), 'point')} measured; {unknown}."
     curve, best = max(compared, key=lambda each: each[1].speedup["steady"].value)
     steady = best.speedup["steady"]
-    return (
-        f"{_where(best)} reach {steady.value:.2f} times {plural(curve.baseline_np or 1, 'process')}"
-        f"{_sure(steady)}, counted in steps; {unknown}."
-    )
+    reached = f"{steady.value:.2f} times {baseline_words(curve)}{_sure(steady)}"
+    return f"{_where(best)} reach {reached}, counted in steps; {unknown}."
 
 
 def _sure(steady: Estimate) -> str:
@@ -603,14 +562,6 @@ def nodes_matter(points: Iterable[ScalingPoint]) -> bool:
     return len({point.nodes for point in points} - {None}) > 1
 
 
-def other_efficiency(point: ScalingPoint) -> tuple[str, float] | None:
-    """`median` or `mean` and the efficiency by such steps, where it is another one than that of elapsed time."""
-    for name, value in {"mean": point.mean_efficiency, "median": point.median_efficiency}.items():
-        if value is not None and point.efficiency and abs(value - point.efficiency.value) > _WORTH_A_LOOK:
-            return name, value
-    return None
-
-
 def curve_estimates(curve: Curve) -> list[Estimate]:
     """Every speedup and efficiency of a curve but the baseline's, which is 1 by definition."""
     points = [point for point in curve.points if point is not curve.baseline]
@@ -623,11 +574,8 @@ def trace_words(trace: TraceFolder, folder: str) -> str:
     overhead, untraced_s = trace.overhead, trace.untraced_step_s
     cost = "what tracing cost is not known: too few steps were made without it"
     if overhead and untraced_s:
-        span = f"{100 * overhead.low:+.0f} % to {100 * overhead.high:+.0f} %"
-        step = f"a step of {format_seconds(untraced_s)}"
-        cost = f"tracing added {format_share(overhead.value)} to {step} ({span})"
-        if overhead.low <= 0:
-            cost = f"what tracing added to {step} is within the noise ({span})"
+        span = f"{format_change(overhead.low)} to {format_change(overhead.high)}"
+        cost = f"tracing added {span} to a step of {format_seconds(untraced_s)}"
     what = f"{plural(trace.steps, 'step')} of {plural(len(trace.ranks), 'rank')}"
     return f"Traced {trace.point.label}: {what} in {folder}; {cost}."
 
@@ -677,12 +625,8 @@ def _point_json(row: Row) -> dict[str, Any]:
 
 def _with_ends(key: str, found: Mapping[str, Estimate | BreakEven]) -> dict[str, dict[str, float | None]]:
     """Values by speedup under the key, the ends of their intervals under KEY_low and KEY_high; null: never."""
-    ends: dict[str, Callable[[Any], float | None]] = {
-        "": lambda each: each.value,
-        "_low": lambda each: each.low,
-        "_high": lambda each: each.high,
-    }
-    return {key + end: {name: get(each) for name, each in found.items()} for end, get in ends.items()}
+    ends = {"": "value", "_low": "low", "_high": "high"}
+    return {key + end: {name: getattr(each, of) for name, each in found.items()} for end, of in ends.items()}
 
 
 def _estimate_json(estimate: Estimate) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """All results of one training together: the setting to use, why it is not faster, what to change, how to repeat it."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,14 @@ from scalescope.records.results import Results
 from scalescope.records.scaling import ScalingPoint
 from scalescope.records.study import Study, StudyPart
 from scalescope.show import document_of
-from scalescope.show.document import Column, Document, Figure, Section, Table, charted
+from scalescope.show.document import Chapter, Column, Document, Section, Table, charted
 from scalescope.show.scaling import fastest, same_point
 from scalescope.show.words import has_spread
 from scalescope.stats import MEASURED, percent
 from scalescope.text import listed, plain, plural
-from scalescope.units import format_seconds
+from scalescope.units import format_seconds, format_share
 
+_MOST_CELLS = 1600  # Of the maps on a page, which has to stay small
 _ALIKE = 1.5  # Times by which steps of a traced launch may differ from those of the measurement
 _PART_NAMES = {"refine": "more launches", "strong": "strong scaling", "engines": "other engines"}
 
@@ -39,7 +40,8 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
     sections = [section for each in documents.values() for section in each.sections]
     if checked := check_words(results):
         sections.append(Section("check", "The tuned setting, launched on its own", lines=[checked]))
-    sections += [_environment(results), _citation(results)]
+    sections.append(_environment(results))
+    sections.append(Section("cite", "How to cite", [method_words(results)], code=[_BIBTEX], on_terminal=False))
     omitted = [*results.apart, *results.missing, *(omission_lines(results.study) if results.study else [])]
     told = [each for name, each in documents.items() if name != "cluster" or len(documents) == 1]
     if not told:
@@ -47,13 +49,13 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
     if len(told) == 1:
         only = told[0]
         return only._replace(warnings=(*only.warnings, *omitted), sections=sections, json=lambda: _json(results, page))
-    traced = [each for name, each in documents.items() if name.startswith("explanation")]
+    traced = [each for name, each in documents.items() if name == "explanation"]
     on = "" if _pays(results) else f"On {plural(len(results.explanations[-1].ranks), 'process')}: " if traced else ""
-    why = [on + each.answer for each in traced[-1:]]
+    why = [on + each.answer for each in traced]
     if results.tuning:
         why.append(" ".join(filter(None, [documents["tuning"].answer, check_words(results)])))
-    in_order = [documents[name] for name in ("scaling", "prediction") if name in documents]
-    in_order += [*traced[-1:], *(documents[name] for name in ("tuning", "autotune") if name in documents)]
+    order = ("scaling", "prediction", "explanation", "tuning", "autotune")
+    in_order = [documents[name] for name in order if name in documents]
     lines = "; ".join(line.strip() for line in results.settings).replace(":; ", ": ")  # a heading and its lines
     warnings = [*omitted, *_of_another_setting(results), *_traced_otherwise(results)]
     warnings += [warning for each in in_order for warning in each.warnings]
@@ -70,7 +72,7 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
 
 
 def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
-    """Documents of all records, in the order of the page."""
+    """Documents of all records, in the order of the page; of several traced launches that of the last."""
     found: dict[str, Document] = {}
     if results.prediction:
         step = None if results.explanations else results.predicted_step
@@ -79,13 +81,10 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
         )
     if results.scaling:
         found["scaling"] = document_of(results.scaling, measurement=results.measurement)
-    several = len(results.explanations) > 1
-    for index, explanation in enumerate(results.explanations, start=1):
-        told = document_of(explanation)
-        found[f"explanation-{index}" if several else "explanation"] = _numbered(told, index) if several else told
-    if several:
-        last = f"explanation-{len(results.explanations)}"
-        found[last] = found[last]._replace(sections=[*found[last].sections, over_np(results.explanations)])
+    if results.explanations:
+        told = document_of(results.explanations[-1])
+        several = [over_np(results.explanations)] if len(results.explanations) > 1 else []
+        found["explanation"] = told._replace(sections=[*told.sections, *several])
     if results.tuning:
         told = document_of(results.tuning)
         first, *rest = told.sections
@@ -97,30 +96,21 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
     return found
 
 
-def _numbered(told: Document, index: int) -> Document:
-    """The sections and figures of one of several traced launches, told apart by their names."""
-
-    def figures(section: Section) -> list[Figure]:
-        return [figure._replace(name=f"{figure.name}-{index}") for figure in section.figures()]
-
-    return told._replace(
-        sections=[
-            section._replace(
-                name=f"{section.name}-{index}",
-                heading=f"{section.heading} (trace {index})",
-                figures=partial(figures, section),
-            )
-            for section in told.sections
-        ],
-        files={f"{name}-{index}": table for name, table in told.files.items()},
-    )
-
-
 def over_np(explanations: Sequence[Explanation]) -> Section:
     """Section on where the mean step of every traced launch goes."""
 
     (section,) = charted("explanation", [Section("over_np", "Over the number of ranks")], explanations)
     return section
+
+
+def on_page(results: Sequence[Results], compared: Comparison | None = None) -> tuple[list[Chapter], Section | None]:
+    """Every training as a chapter of a page, and what shows several of them together, where there is something."""
+    chapters = []
+    for each in results:
+        document = document_of(each, most_cells=max(100, _MOST_CELLS // len(results)))
+        title, name = plain(each.what, 80), plain(each.name, 60)
+        chapters.append(Chapter(title if name in title else f"{title} ({name})", document, each.follow))
+    return chapters, compared_section(results, compared) if len(results) > 1 else None
 
 
 def compared_section(results: Sequence[Results], compared: Comparison | None) -> Section | None:
@@ -161,13 +151,13 @@ def _of_another_setting(results: Results) -> list[str]:
 
 def _traced_otherwise(results: Results) -> list[str]:
     """A warning where the traced launch took other steps than those that were measured."""
-    point, explained = _setting(results)[1], results.explanations[-1] if results.explanations else None
-    if not (explained and explained.step_s and point and point.step_s and point.np == len(explained.ranks)):
+    point, traced = _setting(results)[1], results.explanations[-1:]
+    if not (traced and traced[0].step_s and point and point.step_s and point.np == len(traced[0].ranks)):
         return []
-    ratio = explained.step_s / point.step_s.value
-    if 1 / _ALIKE < ratio < _ALIKE:
+    own_s, measured_s = traced[0].step_s, point.step_s.value
+    if 1 / _ALIKE < own_s / measured_s < _ALIKE:
         return []
-    took = f"{format_seconds(explained.step_s)}, a measured one {format_seconds(point.step_s.value)}"
+    took = f"{format_seconds(own_s)}, a measured one {format_seconds(measured_s)}"
     return [f"a traced step took {took}: where its time goes may not be where theirs goes; explain it again"]
 
 
@@ -238,13 +228,13 @@ def _reached(point: ScalingPoint | None, cell: Cell | None) -> list[str]:
         if cell is None:
             return []
         told = [] if cell.verified else ["not measured"]
-        return [*told, f"efficiency {100 * cell.efficiency:.0f} %", hours(cell.device_hours)]
+        return [*told, f"efficiency {format_share(cell.efficiency)}", hours(cell.device_hours)]
     told = []
     if steady := point.speedup.get("steady"):
         sure = f" ({percent(MEASURED)} interval {steady.low:.2f} to {steady.high:.2f})"
         told.append(f"{steady.value:.2f}x measured" + (sure if steady.interval == "t" and has_spread(steady) else ""))
     if point.efficiency:
-        told.append(f"efficiency {100 * point.efficiency.value:.0f} %")
+        told.append(f"efficiency {format_share(point.efficiency.value)}")
     return [*told, hours(device_hours(point.np, point.throughput.value))]
 
 
@@ -316,7 +306,7 @@ def _environment(results: Results) -> Section:
 def machine_facts(results: Results) -> list[tuple[str, str]]:
     """Hardware, versions and settings by name, as far as they are known."""
     known = next((each.fingerprint for each in results.done if each.fingerprint), None)
-    measured, cluster = results.measurement, results.cluster
+    measured, cluster, prediction = results.measurement, results.cluster, results.prediction
     facts: dict[str, Any] = {}
     if known:
         facts |= {"host": known.host, "CPU": known.cpu, "cores that a job may use": known.cores}
@@ -325,17 +315,12 @@ def machine_facts(results: Results) -> list[tuple[str, str]]:
         facts |= {"host": measured.host, "cores that a job may use": measured.cores, "PyTorch": measured.torch}
         facts["launcher"] = ", ".join(f"{engine}: {name}" for engine, name in measured.launcher.items())
         facts |= {"binding": measured.binding, "measured on": measured.created, "scalescope": measured.scalescope}
-    if results.prediction:
-        knobs = results.prediction.knobs.values
-        facts["knobs of the map"] = ", ".join(f"{name}={value}" for name, value in knobs.items())
-        facts["threads per rank"] = results.prediction.threads_per_rank
+    if prediction:
+        facts["knobs of the map"] = ", ".join(f"{name}={value}" for name, value in prediction.knobs.values.items())
+        facts["threads per rank"] = prediction.threads_per_rank
     if cluster:
         size = f"{plural(cluster.nodes, 'node')} of {plural(cluster.slots_per_node, 'slot')}"
         facts["cluster of the map"] = f"{cluster.name or 'this machine, probed'}: {size}, {cluster.device}"
-    for explanation in results.explanations[-1:]:
-        facts["traced"] = f"{explanation.kind}, {plural(len(explanation.files), 'file')}"
-    if results.tuning:
-        facts["tuned on"] = results.tuning.created
     return [(name, str(value)) for name, value in facts.items() if value not in ("", None)]
 
 
@@ -343,11 +328,8 @@ def method_words(results: Results) -> str:
     """Say how the numbers came about, as a methods section says it."""
     said = []
     if measured := results.measurement:
-        launches: dict[Any, int] = {}
-        for run in measured.runs:
-            launches[run.point] = launches.get(run.point, 0) + 1
-        counts = sorted(set(launches.values()))
-        each = "" if not counts else f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        counts = Counter(run.point for run in measured.runs).values()
+        each = " to ".join(f"{count}" for count in sorted({min(counts), max(counts)})) if counts else "0"
         steps = min((run.steps - run.warmup_steps for run in measured.runs), default=0)
         said.append(
             f"Every configuration was launched {each} times in shuffled rounds; throughput is work over elapsed time "
@@ -367,17 +349,11 @@ def method_words(results: Results) -> str:
     return " ".join(said) or "Name the version with which the results were made."
 
 
-def _citation(results: Results) -> Section:
-    entry = "\n".join(
-        [
-            "@software{scalescope,",
-            "  title   = {scalescope: a scaling lab for data-parallel PyTorch training},",
-            "  author  = {{The scalescope authors}},",
-            f"  version = {{{__version__}}}",
-            "}",
-        ]
-    )
-    return Section("cite", "How to cite", lines=[method_words(results)], code=[entry], on_terminal=False)
+_BIBTEX = f"""@software{{scalescope,
+  title   = {{scalescope: a scaling lab for data-parallel PyTorch training}},
+  author  = {{{{The scalescope authors}}}},
+  version = {{{__version__}}}
+}}"""
 
 
 # --- JSON: its keys are a contract ---
@@ -388,7 +364,8 @@ def _json(results: Results, page: str) -> dict[str, Any]:
     told, traced, tuning, check = document(results), results.explanations[-1:], results.tuning, results.check
     cell, point, engine = _setting(results)
     chosen, steady = cell or point, point.speedup.get("steady") if point else None
-    pays = _pays(results)
+    pays, study = _pays(results), results.study
+    expected = {"value": cell.speedup, "low": cell.speedup_low, "high": cell.speedup_high} if cell else None
     return {
         "kind": "study",
         "what": results.what,
@@ -397,14 +374,7 @@ def _json(results: Results, page: str) -> dict[str, Any]:
             "batch": chosen.batch if chosen else None,
             "engine": (engine if pays else NO_ENGINE) if chosen else None,
             "not_faster": None if pays or chosen is None else {"np": chosen.np, "engine": engine},
-            "speedup": {
-                "expected": {"value": cell.speedup, "low": cell.speedup_low, "high": cell.speedup_high}
-                if cell
-                else None,
-                "measured": {name: getattr(steady, name) for name in ("value", "low", "high", "interval")}
-                if steady
-                else None,
-            },
+            "speedup": {"expected": expected, "measured": _fields(steady, "value", "low", "high", "interval")},
             "bottleneck": document_of(traced[0]).answer if traced else None,
             "settings": {**tuning.held, **tuning.values} if tuning and tuning.decision == "use" else {},
             "sentence": told.answer,
@@ -419,27 +389,25 @@ def _json(results: Results, page: str) -> dict[str, Any]:
         "check": {
             "default_s": check.a,
             "tuned_s": check.b,
-            "ratio": {"value": check.ratio.value, "low": check.ratio.low, "high": check.ratio.high},
+            "ratio": _fields(check.ratio, "value", "low", "high"),
             "verdict": check.verdict,
         }
         if check and check.ratio
         else None,
-        "budget_s": results.study.budget_s if results.study else None,
+        "budget_s": study.budget_s if study else None,
         "parts": [
-            {name: getattr(part, name) for name in ("name", "state", "planned_s", "used_s", "why")}
-            | {"without": list(part.without)}
-            for part in (results.study.parts if results.study else ())
+            _fields(part, "name", "state", "planned_s", "used_s", "why", "without")
+            for part in (study.parts if study else ())
         ],
-        "left_out": omission_lines(results.study) if results.study else [],
+        "left_out": omission_lines(study) if study else [],
         "next": results.follow,
         "page": page,
     }
 
 
-def _points(results: Results) -> list[dict[str, Any]]:
-    """Points of a curve that no folder holds alone."""
-    assert results.scaling
-    return document_of(results.scaling, measurement=results.measurement).json()["points"]  # type: ignore[no-any-return]
+def _fields(record: Any, *names: str) -> dict[str, Any] | None:
+    """Fields as they are; null where there is no record."""
+    return {name: getattr(record, name) for name in names} if record else None
 
 
 def report_json(results: Sequence[Results], page: Path, compared: Comparison | None) -> dict[str, Any]:
@@ -447,6 +415,9 @@ def report_json(results: Sequence[Results], page: Path, compared: Comparison | N
     documents = []
     for each in results:
         told = document(each)
+        of_curves = {}
+        if each.scaling and [run.verb for run in each.done].count("measure") > 1:  # points that no folder holds alone
+            of_curves["points"] = document_of(each.scaling, measurement=each.measurement).json()["points"]
         documents.append(
             {
                 "name": each.name,
@@ -456,7 +427,7 @@ def report_json(results: Sequence[Results], page: Path, compared: Comparison | N
                 "why": told.reasons,
                 "do": told.do,
                 "warnings": list(told.warnings),
-                **({"points": _points(each)} if len([run for run in each.done if run.verb == "measure"]) > 1 else {}),
+                **of_curves,
                 "next": each.follow,
             }
         )

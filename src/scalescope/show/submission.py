@@ -11,9 +11,9 @@ def document(submission: Submission) -> Document:
     """Name the jobs that were not seen to end."""
     jobs = submission.open_jobs
     named = [f"{job.id}" + (f" ({job.what})" if job.what else "") for job in jobs]
-    many = "jobs" if len(jobs) > 1 else "job"
+    many, nodes = "jobs" if len(jobs) > 1 else "job", max((job.nodes for job in jobs), default=0)
     return Document(
-        answer=f"Submitted to {submission.scheduler}: {many} {listed(named)}, {plural(_nodes(submission), 'node')}.",
+        answer=f"Submitted to {submission.scheduler}: {many} {listed(named)}, {plural(nodes, 'node')}.",
         json=lambda: submission_json(submission),
     )
 
@@ -36,7 +36,3 @@ def submission_json(submission: Submission) -> dict[str, Any]:
             for job in submission.jobs
         ],
     }
-
-
-def _nodes(submission: Submission) -> int:
-    return max((job.nodes for job in submission.open_jobs), default=0)

@@ -1,6 +1,5 @@
 """A search for better knobs: what to use and how sure that is, every sample, what was searched, what it cost."""
 
-from statistics import median
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from scalescope.units import format_seconds, times, with_error
 
 _METHODS = {"online": "while training", "offline": "one launch per sample", "native": "by Horovod's own autotune"}
 _LONGER = "train longer, or ask scalescope tune for less by --steps-per-sample and --max-samples"
-_MOST_SAMPLES, _MOST_VALUES, _MOST_LEFT_OUT = 16, 10, 12
+_MOST_SAMPLES, _MOST_LEFT_OUT = 16, 12
 
 
 def document(tuning: Tuning) -> Document:
@@ -77,9 +76,7 @@ def _use(tuning: Tuning, effort: str) -> str:
         return f"Use {setting}, as it was given: nothing was searched."
     steps = f" ({format_seconds(tuning.default_step_s)})" if tuning.default_step_s and tuning.gain else ""
     faster = f": {_faster(tuning)} faster steps than the default" if tuning.gain else ""
-    paid = "" if after is None else "; the search has paid for itself already"
-    if after:
-        paid = f"; the search pays for itself after {plural(after, 'more step')}"
+    paid = f"; the search pays for itself after {plural(after, 'more step')}" if after else ""
     return f"Use {setting}{faster}{steps}, found in {effort}{paid}."
 
 
@@ -88,16 +85,17 @@ def _unfinished(tuning: Tuning, effort: str, why: str) -> str:
     go_on = "--resume continues where it ended" if tuning.method == "offline" else _LONGER
     known = [each for each in searched(tuning) if each.step_s and not each.cut]
     best = min(known, key=lambda sample: sample.step_s or 0.0, default=None)
+    factor = against_default(tuning, best.step_s) if best else None
     if best is None:
-        return f"{ended}; nothing was measured; {go_on}."
-    factor = against_default(tuning, best.step_s)
-    if not best.values or factor is None:
-        return f"{ended}; nothing was faster than the default so far; {go_on}."
-    if tuning.gain:
+        so_far = "nothing was measured"
+    elif not best.values or factor is None:
+        so_far = "nothing was faster than the default so far"
+    elif tuning.gain:
         sure = f"{tuning.gain.words} over {_pairs(tuning, tuning.gain.pairs)}"
-        return f"{ended}; so far {setting_words(tuning.finalist)} leads ({sure}); {go_on}."
-    setting = setting_words(best.values)
-    return f"{ended}; so far {setting} is fastest, {times(factor)} by one sample and not confirmed; {go_on}."
+        so_far = f"so far {setting_words(tuning.finalist)} leads ({sure})"
+    else:
+        so_far = f"so far {setting_words(best.values)} is fastest, {times(factor)} by one sample and not confirmed"
+    return f"{ended}; {so_far}; {go_on}."
 
 
 def _faster(tuning: Tuning) -> str:
@@ -111,23 +109,14 @@ def _compared(tuning: Tuning) -> str:
     gain = tuning.gain
     if not tuning.finalist or gain is None:
         return ""
-    sides = []
-    for name, own in (("finalist", False), ("default", True)):
-        blocks = [each for each in tuning.samples if each.phase == "confirm" and is_default(tuning, each) is own]
-        steps = [each.step_s for each in blocks if each.step_s]
-        sides += [f"{name} {format_seconds(median(steps))}"] if steps else []
-    told = f"{setting_words(tuning.finalist)} against the default, {_pairs(tuning, gain.pairs)}"
     sure = _faster(tuning) if tuning.decision == "use" else gain.words
     level = f", with {percent(gain.level)} confidence over all looks" if gain.level and gain.is_told else ""
-    return f"{told}: {', '.join([*sides, sure])}{level}"
+    return f"{setting_words(tuning.finalist)} against the default, {_pairs(tuning, gain.pairs)}: {sure}{level}"
 
 
 def _samples(tuning: Tuning) -> Table:
-    """Samples of the search in their order; of many the default and the fastest."""
-    rows, order = searched(tuning), "in their order"
-    if len(rows) > _MOST_SAMPLES:
-        rows.sort(key=lambda sample: (sample.phase != "default", sample.step_s or float("inf")))
-        order = "the default and then the fastest"
+    """Samples of the search: the default, then the fastest first."""
+    rows = sorted(searched(tuning), key=lambda sample: (sample.phase != "default", sample.step_s or float("inf")))
     mark = "winner" if tuning.complete and tuning.decision == "use" else "finalist"
 
     def decision(sample: Sample) -> str:
@@ -146,7 +135,7 @@ def _samples(tuning: Tuning) -> Table:
         Column("", speedup, "speedup", write=times),
         Column("", decision, "decision", words=True),
     )
-    title = f"{order}; step times with their standard errors"
+    title = "the default and then the fastest; step times with their standard errors"
     return Table(columns, rows, f"Samples, {title}", title, noun="sample", most=_MOST_SAMPLES)
 
 
@@ -154,17 +143,14 @@ def _space(tuning: Tuning) -> list[str]:
     """List what was searched, fixed and left out, and where predictions came from."""
     lines = []
     for knob in tuning.knobs:
-        values = [value_words(value) for value in knob.values]
-        if len(values) > _MOST_VALUES:
-            values[3:-2] = ["..."]
         unit = f" {plain(knob.unit, 12)}" if knob.unit else ""
         usual = "" if knob.default is None else f" (default: {value_words(knob.default)})"
-        lines.append(f"searched: {plain(knob.name, 40)}: {', '.join(values)}{unit}{usual}")
+        lines.append(f"searched: {plain(knob.name, 40)}: {', '.join(map(value_words, knob.values))}{unit}{usual}")
     lines += [f"fixed: {knob_words(name, value)}" for name, value in tuning.held.items()]
     left = [f"left out: {plain(name, 40)}: {plain(why, 200)}" for name, why in tuning.left_out.items()]
-    if more := len(left[_MOST_LEFT_OUT:]):
-        left[_MOST_LEFT_OUT:] = [f"left out: {plural(more, 'knob')} more"]
-    return [*lines, *left, *([f"predictions: {plain(tuning.prior, 200)}"] if tuning.prior else [])]
+    more = len(left) - _MOST_LEFT_OUT
+    lines += [*left[:_MOST_LEFT_OUT], *([f"left out: {plural(more, 'knob')} more"] if more > 0 else [])]
+    return [*lines, *([f"predictions: {plain(tuning.prior, 200)}"] if tuning.prior else [])]
 
 
 def _cost(tuning: Tuning) -> list[str]:
@@ -178,13 +164,8 @@ def _cost(tuning: Tuning) -> list[str]:
     over = "for all launches" if tuning.method == "offline" else over
     lines = [f"{', '.join(parts)}; {format_seconds(cost.seconds)} {over}"]
     if tuning.method != "offline" and tuning.default_step_s:
-        pace = f", {100 * (1 - lost / cost.seconds):.0f} % of its throughput" if 0 < lost < cost.seconds else ""
         won = f"lost {format_seconds(lost)}" if lost > 0 else f"gained {format_seconds(-lost)}"
-        lines.append(f"the search {won} against the default{pace}")
-    if cost.worst is not None:
-        lines.append(f"the slowest sample took {times(cost.worst)} as long as the default")
-    if tuning.complete and tuning.decision == "keep_default" and lost > 0:
-        lines.append("the default stays, so this cost is not recovered")
+        lines.append(f"the search {won} against the default")
     return lines
 
 

@@ -67,15 +67,13 @@ def with_interval(estimate: Estimate) -> str:
 def interval_note(estimates: Iterable[Estimate | None], *, t: str = "± or [ ]", span: str = "in parentheses") -> str:
     """Explain what intervals mean; `t` and `span` say how they are shown, such as `solid bars` and `in parentheses`."""
     known = [each for each in estimates if each]
-    notes = []
-    for over in ("launches", "blocks"):
-        here = [each for each in known if each.over == over and has_spread(each)]
-        if any(each.interval == "t" for each in here):
-            notes.append(f"{t}: {percent(MEASURED)} t-intervals over {over}, each by itself")
-        ranges = [each for each in here if each.interval == "range"]
-        if ranges:
-            fewer = f"fewer than {FEWEST} " if all(each.count < FEWEST for each in ranges) else ""
-            notes.append(f"{span}: range of {fewer}{over}, no interval")
+    kinds = dict.fromkeys((each.over, each.interval) for each in known if has_spread(each))
+    notes = [
+        f"{t}: {percent(MEASURED)} t-intervals over {over}, each by itself"
+        if interval == "t"
+        else f"{span}: range of fewer than {FEWEST} {over}, no interval"
+        for over, interval in sorted(kinds, reverse=True)
+    ]
     if any(each.count == 1 for each in known):
         notes.append("single launches have no interval" if notes else "one launch each, no interval: launches differ")
     return "; ".join(notes)

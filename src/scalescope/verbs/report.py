@@ -37,7 +37,7 @@ def of_report(results: "list[Results]", request: ReportRequest, _screen: Screen)
     from scalescope.records.store import write_whole
     from scalescope.show.page import PAGE, check_page, write_page
     from scalescope.show.proposal import check_proposal, write_proposal
-    from scalescope.show.study import report_json
+    from scalescope.show.study import on_page, report_json
 
     paths = [Path(path) for path in request.paths]
     page = Path(request.page) if request.page else paths[0] / PAGE if mark_of(paths[0]) else Path(PAGE)
@@ -60,7 +60,8 @@ def of_report(results: "list[Results]", request: ReportRequest, _screen: Screen)
             raise UsageError(f"'{file}' is read and would be overwritten: choose another name")
 
     def write() -> list[str]:
-        missing = write_page(results, page, changed)
+        chapters, over_all = on_page(results, changed)
+        missing = write_page(chapters, over_all, page)
         said = [f"Page: {from_here(page)}", *([missing] if missing else [])]
         for file, text in texts.items():
             write_whole(file, text.encode())
@@ -141,10 +142,11 @@ def write_report(paths: str | Path | Sequence[str | Path], page: str | Path = "r
         UsageError: A path holds no results, or the file is no page of ours.
     """
     from scalescope.show.page import write_page
+    from scalescope.show.study import on_page
     from scalescope.studies.results import read_results
 
     results = read_results([paths] if isinstance(paths, str | Path) else paths)
-    write_page(results, Path(page), comparison_of(results))
+    write_page(*on_page(results, comparison_of(results)), Path(page))
     return Path(page)
 
 

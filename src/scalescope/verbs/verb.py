@@ -114,10 +114,11 @@ class Screen:
     def page(self, results: "Sequence[Results]", path: Path) -> list[str]:
         """Write the page of a result folder; lines that say where it is, or why there is none."""
         from scalescope.show.page import write_page
+        from scalescope.show.study import on_page
         from scalescope.verbs.report import comparison_of
 
         try:
-            missing = write_page(results, path, comparison_of(results))
+            missing = write_page(*on_page(results, comparison_of(results)), path)
         except WorkFailed as problem:
             return [f"No page: {problem}; then: {shlex.join(['scalescope', 'report', str(from_here(path.parent))])}"]
         return [f"Page: {from_here(path)}", *([missing] if missing else [])]

@@ -25,7 +25,6 @@ def scores_chart(record: Autotune) -> Any:
         rows.append(
             {
                 "sample": number,
-                "line of the log": sample.line,
                 "group": sample.setting,
                 "setting": knob_words(record, sample.knobs),
                 "score": sample.score,
@@ -43,13 +42,7 @@ def scores_chart(record: Autotune) -> Any:
     x = alt.X("sample:Q", title="sample", scale=alt.Scale(domain=[0, len(record.samples) + 1], nice=False))
     y = alt.Y("score:Q", title="score, MB/s (higher is better)")
     repeated = [row for row in rows if row["samples of this setting"] > 1]
-    tooltip = [
-        "sample:Q",
-        "line of the log:Q",
-        "setting:N",
-        alt.Tooltip("score:Q", format=".4~g"),
-        "samples of this setting:Q",
-    ]
+    tooltip = ["sample:Q", "setting:N", alt.Tooltip("score:Q", format=".4~g"), "samples of this setting:Q"]
     leads, colon, beats = verdict_words(record).partition(": ")
     left_out = len(record.samples) > _MOST
     return alt.layer(

@@ -21,7 +21,7 @@ def costs_chart(cluster: Cluster) -> Any:
     for costs in cluster.costs:
         nodes = f" on {costs.nodes} nodes" if costs.nodes > 1 else ""
         moved = 2 * (costs.ranks - 1) / costs.ranks if costs.operation == "allreduce" else 1.0
-        for size, seconds, cpu in zip(costs.sizes_bytes, costs.seconds, costs.cpu_seconds, strict=True):
+        for size, seconds in zip(costs.sizes_bytes, costs.seconds, strict=True):
             rows.append(
                 {
                     "line": f"{plain(costs.backend, 24)}, {plural(costs.ranks, 'rank')}{nodes}",
@@ -30,8 +30,6 @@ def costs_chart(cluster: Cluster) -> Any:
                     "size": format_bytes(size),
                     "seconds": seconds,
                     "bandwidth": moved * size / seconds,
-                    "cpu": cpu,
-                    "error": costs.error,
                 }
             )
     if not rows:
@@ -49,9 +47,7 @@ def costs_chart(cluster: Cluster) -> Any:
         "operation:N",
         "size:N",
         alt.Tooltip("seconds:Q", title="time (s)", format=".3~s"),
-        alt.Tooltip("cpu:Q", title="CPU time of a rank (s)", format=".3~s"),
         alt.Tooltip("bandwidth:Q", title="bus bandwidth (B/s)", format=".3~s"),
-        alt.Tooltip("error:Q", title="standard error", format=".1%"),
     ]
     panels = []
     for field, title, unit in (("seconds", "time", "s"), ("bandwidth", "bus bandwidth", "B/s")):

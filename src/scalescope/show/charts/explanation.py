@@ -3,14 +3,14 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from statistics import fmean, median
+from statistics import median
 from typing import Any, NamedTuple
 
 import altair as alt
 import msgspec
 
 from scalescope.intervals import Intervals
-from scalescope.records.explanation import Explanation, Period
+from scalescope.records.explanation import Explanation
 from scalescope.records.timeline import (
     BUSY,
     EXCHANGE,
@@ -31,6 +31,7 @@ from scalescope.show.charts.parts import (
     Rows,
     data,
     frame,
+    key,
     lane_axis,
     logarithmic_domain,
     named,
@@ -49,7 +50,7 @@ from scalescope.show.explanation import (
     straggler_words,
 )
 from scalescope.text import plain, plural
-from scalescope.units import format_bytes, format_rate, format_seconds, unit_of
+from scalescope.units import format_bytes, format_rate, format_seconds, format_share, unit_of
 
 _WIDTH = 720
 _POSSIBLY = "#f3e488"  # Communication that may be hidden, and negotiation
@@ -66,7 +67,6 @@ class _Bar(NamedTuple):
     label: str
     parts: Breakdown
     possibly_s: float | None
-    late_s: float | None = None
 
 
 def accounting_chart(explanation: Explanation) -> Any:
@@ -80,7 +80,6 @@ def accounting_chart(explanation: Explanation) -> Any:
             f"rank {account.rank}" + (" (straggler)" if account.rank == explanation.straggler else ""),
             account.parts,
             possibly_s if len(shown) == 1 else None,
-            account.late_s,
         )
         for account in shown
     ] or [_Bar("mean", explanation.accounting, possibly_s)]
@@ -99,29 +98,24 @@ def accounting_over_np(explanations: Sequence[Explanation], names: Sequence[str]
 
     Args:
         explanations: The jobs.
-        names: Of their files or folders, which tell jobs of the same size apart.
+        names: Of their files or folders.
     """
     jobs = [
-        (each.world_size or len(each.ranks), each, name)
+        (each.world_size or len(each.ranks), each.engine, name, each, each.accounting)
         for each, name in zip(explanations, names or [""] * len(explanations), strict=True)
         if each.accounting
     ]
     if not jobs:
         return None
-    jobs.sort(key=lambda job: (job[0], job[1].engine))
-    several = len({each.engine for _, each, _ in jobs}) > 1
-    labels = [plural(size, "rank") + (f", {plain(each.engine, 24)}" if several else "") for size, each, _ in jobs]
-    if names and len(set(labels)) < len(labels):
-        ending = dict.fromkeys(labels, "") if len(set(labels)) == 1 else {label: f": {label}" for label in labels}
-        labels = [f"{plain(name, 40)}{ending[label]}" for label, (_, _, name) in zip(labels, jobs, strict=True)]
-    again = [labels[:at].count(label) for at, label in enumerate(labels)]
-    bars = [
-        _Bar(f"{label} #{before + 1}" if before else label, each.accounting, each.possibly_hidden_s)
-        for label, before, (_, each, _) in zip(labels, again, jobs[:MOST_RANKS], strict=False)
-        if each.accounting
-    ]
-    models = list(dict.fromkeys(plain(each.what, 40) for _, each, _ in jobs))
-    what = models[0] if len(models) == 1 else f"{len(jobs)} jobs"
+    jobs.sort(key=lambda job: job[:2])
+    several = len({engine for _, engine, *_ in jobs}) > 1
+    bars: list[_Bar] = []
+    for size, engine, name, each, parts in jobs[:MOST_RANKS]:
+        label = ", ".join(filter(None, [plain(name, 40), plural(size, "rank"), plain(engine, 24) if several else ""]))
+        before = sum(bar.label.partition(" #")[0] == label for bar in bars)
+        bars.append(_Bar(f"{label} #{before + 1}" if before else label, parts, each.possibly_hidden_s))
+    models = {plain(each.what, 40) for *_, each, _ in jobs}
+    what = models.pop() if len(models) == 1 else f"{len(jobs)} jobs"
     return _accounting(bars, f"Where a step goes over ranks: {what}", "mean over steady steps and ranks")
 
 
@@ -142,7 +136,6 @@ def _accounting(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
                     "end": factor * (at + seconds),
                     "took": format_seconds(seconds),
                     "percent": f"{100 * share:.1f} %",
-                    "late": "-" if bar.late_s is None else format_seconds(bar.late_s),
                     "below": below,
                 }
             )
@@ -163,13 +156,7 @@ def _accounting(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
     axis = alt.Axis(title=None, labelLimit=320, ticks=False, domain=False)
     y = alt.Y("rank:N", scale=alt.Scale(domain=labels), axis=axis)
     color = named("part", {name: colour for name, colour in colours.items() if name in there}, _BELOW)
-    tooltip = _tooltip(
-        rank="step of",
-        part="part",
-        took="time",
-        percent="of the step",
-        late="late to collectives",
-    )
+    tooltip = _tooltip(rank="step of", part="part", took="time", percent="of the step")
     absent = [part.name for part in PARTS if all(part.seconds(bar.parts) is None for bar in bars)]
     note = f"not told by this source, and in other: {', '.join(absent)}" if absent else ""
     base = alt.Chart(data(rows)).encode(x=x, x2=alt.X2("end"), y=y, color=color, tooltip=tooltip)
@@ -301,17 +288,11 @@ def _lanes(name: str, step: OneStep, longest: float, color: alt.Color) -> Any:
     scale = alt.Scale(domain=[0, longest * factor or 1.0], nice=False)
     x = shared_axis(alt.X, f"time in the step, {unit}", scale, alt.Axis(tickCount=8))
     y = lane_axis({at + 0.5: f"rank {rank}" for at, rank in enumerate(ranks)}, max(1, len(ranks)))
-    tooltip = _tooltip(
-        rank="rank",
-        activity="activity",
-        name="name",
-        took="took",
-        began="began after",
-        size="size",
-    )
+    tooltip = _tooltip(rank="rank", activity="activity", name="name", took="took", began="began after", size="size")
     # Borders would hide the bars that are narrower than they.
     border = alt.condition(f"datum.end - datum.start < {longest * factor / _WIDTH * 3}", alt.value(0), alt.value(0.6))
-    zoom = alt.selection_interval(name="zoom", bind="scales", encodings=["x"])
+    # A bare wheel scrolls the page
+    zoom = alt.selection_interval(name="zoom", bind="scales", encodings=["x"], zoom="wheel![event.ctrlKey]")
     bars = alt.Chart(data(rows)).mark_rect(stroke="white", clip=True).add_params(zoom)
     rule = alt.Chart(data(ends)).mark_rule(stroke="#222222", strokeWidth=1.5, clip=True)
     return alt.layer(
@@ -332,8 +313,7 @@ def _headline(step: OneStep) -> str:
     if not exchange:
         return f"{format_seconds(whole)}, no communication"
     lost = sum(end - start for start, end in step.exposed.get(rank, []))
-    told = f"{format_seconds(whole)}, of it {format_seconds(lost)}"
-    told += f" ({100 * lost / whole:.0f} %) {EXPOSED.name}" if whole else f" {EXPOSED.name}"
+    told = f"{format_seconds(whole)}, of it {format_seconds(lost)} ({format_share(lost / whole)}) {EXPOSED.name}"
     if exchange - lost > 1e-9:
         under = "hidden" if step.compute_known else "possibly hidden"
         told += f"; {format_seconds(exchange - lost)} of communication is {under}"
@@ -341,11 +321,11 @@ def _headline(step: OneStep) -> str:
 
 
 def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
-    """The step of median length, with as many ranks and activities as can be drawn; the slowest rank among them.
+    """The step of a timeline, with as many ranks and activities as can be drawn; the slowest rank among them.
 
     `exposed_s`: where the timeline holds no compute, this much of the exchange at the step's end is exposed.
     """
-    steps = _median_step(timeline.steps)
+    steps = {step.rank: step for step in timeline.steps}
     begin = min([step.start_s for step in steps.values()] or [span.start_s for span in timeline.spans], default=0.0)
     whole = Step(rank=-1, start_s=begin, end_s=max((span.end_s for span in timeline.spans), default=begin))
     ranks = sorted(set(steps) or {span.rank for span in timeline.spans})
@@ -381,17 +361,6 @@ def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
         notes.append(f"the {_MOST_SPANS:,} longest of {len(fewer):,} activities are drawn")
     ends = {rank: step.end_s - begin for rank, step in steps.items() if rank in drawn}
     return OneStep(longest, ends, {rank: each.length for rank, each in exchange.items()}, lost, known, notes)
-
-
-def _median_step(steps: Sequence[Step]) -> dict[int, Step]:
-    """One step by rank: that in which the first rank takes its median time."""
-    by_rank: dict[int, list[Step]] = {}
-    for step in sorted(steps, key=lambda step: step.start_s):
-        by_rank.setdefault(step.rank, []).append(step)
-    first = by_rank[min(by_rank)] if by_rank else []
-    lengths = sorted(range(len(first)), key=lambda index: first[index].end_s - first[index].start_s)
-    chosen = lengths[(len(lengths) - 1) // 2] if lengths else 0
-    return {rank: own[chosen] for rank, own in by_rank.items() if chosen < len(own)}
 
 
 def _pairs(intervals: Intervals) -> list[Interval]:
@@ -432,150 +401,101 @@ def _joined(lane: Sequence[Span], pixel: float) -> list[Span]:
 
 
 def _tracks(spans: Sequence[Span]) -> list[int]:
-    """For spans in order of their start: the first track that is free then; negotiation keeps above all others."""
-    free: dict[bool, list[float]] = {True: [], False: []}
+    """For spans in order of their start: the first track that is free then."""
+    free: list[float] = []
     found = []
     for span in spans:
-        ends = free[span.activity == "negotiation"]
-        track = next((index for index, end in enumerate(ends) if end <= span.start_s + 1e-9), len(ends))
-        ends[track : track + 1] = [span.end_s]
+        track = next((index for index, end in enumerate(free) if end <= span.start_s + 1e-9), len(free))
+        free[track : track + 1] = [span.end_s]
         found.append(track)
-    above = len(free[True])
-    return [
-        track if span.activity == "negotiation" else above + track for span, track in zip(spans, found, strict=True)
-    ]
+    return found
 
 
 _MOST_PLACES = 600  # Steps that are drawn one by one; more of them share a place
-_MOST_MARKS = 150  # Rings, changes and triangles
+_MOST_CHANGES = 150
 _FAR = 4.0  # The axis ends at this many median steps: longer ones would squeeze all others
-_LINE, _BAND, _CHANGE, _PERIODIC, _EPOCH = "#0072b2", "#9fb8c9", LOSS_COLOUR, "#aa4499", "#555555"
+_LINE, _BAND, _EPOCH = "#0072b2", "#9fb8c9", "#555555"
 
 
 def step_times_chart(explanation: Explanation) -> Any:
-    """Steps as a line, all ranks as a band behind it; warm-up, changes, epochs and periods are marked.
+    """Steps as a line, from the fastest rank to the slowest as a band; warm-up, changes and epochs are marked.
 
     None with fewer than two steps.
     """
     steps, steady = step_seconds(explanation), first_steady(explanation)
     if len(steps) < 2:
         return None
-    by_step: dict[int, list[tuple[float, int]]] = {}
+    of_ranks: dict[int, list[float]] = {}
     for step in explanation.steps:
-        by_step.setdefault(step.index, []).append((step.parts.step_s, step.rank))
+        of_ranks.setdefault(step.index, []).append(step.parts.step_s)
     indices, together = list(steps), -(-len(steps) // _MOST_PLACES)
     places = [indices[at : at + together] for at in range(0, len(indices), together)]
-    tops = [max(max(by_step[index]) for index in place) for place in places]
-    middles = [median(steps[index] for index in place) for place in places]
-    counted = [at for at, place in enumerate(places) if place[0] >= steady] or list(range(len(places)))
-    typical = median(middles[at] for at in counted)
-    limit_s = 1.06 * min(max(tops[at][0] for at in counted), max(_FAR * typical, 1e-9))
+    usual = [index for index in indices if index >= steady] or indices
+    longest = max(max(of_ranks[index]) for index in usual)
+    limit_s = 1.06 * min(longest, max(_FAR * median(steps[index] for index in usual), 1e-9))
     unit, factor = unit_of(limit_s)
-    rows: Rows = [
-        {
-            "step": (place[0] + place[-1]) / 2,
-            "seconds": factor * middle,
-            "top": factor * top,
-            "bottom": factor * (bottom := min(min(by_step[index])[0] for index in place)),
-            "steps": f"{place[0]:,}" if place[0] == place[-1] else f"{place[0]:,} to {place[-1]:,}",
-            "took": format_seconds(middle),
-            "longest": format_seconds(top),
-            "shortest": format_seconds(bottom),
-            "rank": rank,
-        }
-        for place, middle, (top, rank) in zip(places, middles, tops, strict=True)
-    ]
-    beyond = sorted((row for row in rows if row["top"] > factor * limit_s), key=lambda row: -row["top"])[:_MOST_MARKS]
-    rings: Rows = [
-        {"step": index, "seconds": factor * steps[index], "steps": f"{index:,}", "took": format_seconds(steps[index])}
-        for period in explanation.periods
-        for index in _returning(period, steps, steady)
-    ]
-    changes: Rows = [
-        {"step": change.step - 0.5, "what": f"{format_seconds(change.before_s)} to {format_seconds(change.after_s)}"}
-        for change in explanation.changes[:_MOST_MARKS]
-    ]
-    at, epochs = indices[0], []
+    rows: Rows = []
+    for place in places:
+        low, high = (choose(choose(of_ranks[index]) for index in place) for choose in (min, max))
+        middle = median(steps[index] for index in place)
+        rows.append(
+            {
+                "step": (place[0] + place[-1]) / 2,
+                "steps": f"{place[0]:,}" if together == 1 else f"{place[0]:,} to {place[-1]:,}",
+                "seconds": factor * middle,
+                "bottom": factor * low,
+                "top": factor * high,
+                "took": format_seconds(middle),
+                "range": f"{format_seconds(low)} to {format_seconds(high)}",
+            }
+        )
+    lines: Rows = []
+    for change in explanation.changes[:_MOST_CHANGES]:
+        what = f"{format_seconds(change.before_s)} to {format_seconds(change.after_s)}"
+        lines.append({"step": change.step - 0.5, "what": what, "kind": "change"})
+    at = indices[0]
     for epoch in explanation.epochs:
         if epoch.steps and epoch.number > 1:
-            epochs.append({"step": at - 0.5, "what": f"epoch {epoch.number:,}"})
+            lines.append({"step": at - 0.5, "what": f"epoch {epoch.number:,}", "kind": "epoch"})
         at += epoch.steps
-    warmup: Rows = [{"step": indices[0] - 0.5, "end": min(steady, indices[-1] + 1) - 0.5}]
+    warmup = [{"step": indices[0] - 0.5, "end": min(steady, indices[-1] + 1) - 0.5}] if explanation.warmup_steps else []
 
-    several, room = len(explanation.per_rank) > 1, 0.01 * (indices[-1] - indices[0])
+    room = 0.01 * (indices[-1] - indices[0])
     of_steps = alt.Scale(domain=[indices[0] - room, indices[-1] + room], nice=False, zero=False)
     ticks = alt.Axis(format=",d", grid=False, tickCount=10, tickMinStep=1, labelOverlap="greedy")
     x = alt.X("step:Q", title="step", scale=of_steps, axis=ticks)
     of_times = alt.Scale(domain=[0, factor * limit_s], nice=False)
     y = shared_axis(alt.Y, f"step time, {unit}", of_times, alt.Axis(format=",~r"))
-    tooltip = _tooltip(steps="step", took="step time", shortest="shortest", longest="longest", rank="slowest rank")
-    what = _tooltip(what="from here on")
+    tooltip = _tooltip(steps="step", took="step time", range="of all ranks")
     base = alt.Chart(data(rows)).encode(x=x)
-    size = 14 if len(rows) <= _MOST_MARKS else 5
-    layers = [
-        *(
-            [alt.Chart(data(warmup)).mark_rect(color="#cccccc", opacity=0.5, clip=True).encode(x=x, x2=alt.X2("end"))]
-            if explanation.warmup_steps
-            else []
-        ),
-        *(
-            [base.mark_area(color=_BAND, opacity=0.55, clip=True).encode(y=y("bottom"), y2=alt.Y2("top"))]
-            if several or together > 1
-            else []
-        ),
-        base.mark_line(color=_LINE, strokeWidth=1.3, clip=True).encode(y=y("seconds")),
-        base.mark_point(color=_LINE, filled=True, opacity=1, clip=True, size=size).encode(
-            y=y("seconds"), tooltip=tooltip
-        ),
-        alt.Chart(data(epochs)).mark_rule(stroke=_EPOCH, strokeWidth=1.2, strokeDash=[2, 3]).encode(x=x, tooltip=what),
-        alt.Chart(data(changes))
-        .mark_rule(stroke=_CHANGE, strokeWidth=1.4, strokeDash=[5, 3])
-        .encode(x=x, tooltip=what),
-        alt.Chart(data(rings))
-        .mark_point(size=46, strokeWidth=1.5, color=_PERIODIC, opacity=1, clip=True)
-        .encode(x=x, y=y("seconds"), tooltip=tooltip[:2]),
-        alt.Chart(data(beyond))
-        .mark_point(shape="triangle-up", size=60, filled=True, opacity=1, color=_LINE)
-        .encode(x=x, y=alt.value(4), tooltip=tooltip),
-    ]
-    line = "blue: step time" + (", mean over ranks" if several else "")
-    line += f", median of {together} steps each" if together > 1 else ""
-    fastest = "fastest step of all ranks" if several and together > 1 else "fastest rank" if several else "fastest step"
-    line += f"; band: from the {fastest} to the slowest" if several or together > 1 else ""
+    field = alt.Chart(data(warmup)).mark_rect(color="#cccccc", opacity=0.5, clip=True)
+    rules = alt.Chart(data(lines)).mark_rule(strokeWidth=1.4, strokeDash=[4, 3])
+    stroke = named("kind", {"change": LOSS_COLOUR, "epoch": _EPOCH}, None, alt.Stroke)
+    kinds = {line["kind"] for line in lines}
     marks = {
-        "grey: warm-up": explanation.warmup_steps,
-        "orange: a lasting change": changes,
-        "dotted: a new epoch, by the log": epochs,
-        **{
-            f"rings: every {period.every:,} steps one takes {format_seconds(period.excess_s)} longer": rings
-            for period in explanation.periods
-        },
-        "triangles: beyond the axis": beyond,
+        "grey: warm-up": bool(warmup),
+        "orange: a lasting change": "change" in kinds,
+        "dark: a new epoch, by the log": "epoch" in kinds,
+        "longer steps end above the axis": any(row["top"] > factor * limit_s for row in rows),
     }
     return alt.layer(
-        *(layer for layer in layers if not isinstance(layer.data, alt.InlineData) or layer.data.values),
+        *([field.encode(x=x, x2=alt.X2("end"))] if warmup else []),
+        base.mark_area(color=_BAND, opacity=0.55, clip=True).encode(y=y("bottom"), y2=alt.Y2("top")),
+        base.mark_line(color=_LINE, strokeWidth=1.3, clip=True).encode(y=y("seconds")),
+        base.mark_point(color=_LINE, filled=True, opacity=1, clip=True, size=8).encode(y=y("seconds"), tooltip=tooltip),
+        *([rules.encode(x=x, stroke=stroke, tooltip=_tooltip(what="from here on"))] if lines else []),
         width=_WIDTH,
         height=260,
         **frame(
             f"Step time over the run: {plain(explanation.what, 60)}",
-            line,
-            "; ".join(words for words, there in marks.items() if there),
+            f"blue: mean over ranks{f', median of {together} steps each' if together > 1 else ''}; "
+            "band: from the fastest to the slowest",
+            key(marks),
         ),
     )
 
 
-def _returning(period: Period, steps: Mapping[int, float], steady: int) -> list[int]:
-    """Steps that the period speaks of: of all places in it the one whose steady steps take longest."""
-    by_place: dict[int, list[int]] = {}
-    for index in steps:
-        if index >= steady:
-            by_place.setdefault(index % max(1, period.every), []).append(index)
-    found = max(by_place.values(), key=lambda place: fmean(steps[index] for index in place), default=[])
-    return found[:: -(-len(found) // _MOST_MARKS) or 1]
-
-
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b0a000", "#332288", "#56b4e9", "#808080")
-_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 _MOST_TRANSFERS = 1000
 _FEW_TICKS = 8
 
@@ -603,10 +523,7 @@ def transfers_chart(explanation: Explanation) -> Any:
             "ranks": each.ranks,
             "count": each.count,
             "took": format_seconds(each.seconds),
-            "wait": "-" if each.wait_s is None else format_seconds(each.wait_s),
             "bus": f"{format_rate(each.bus_bytes_per_s / 1e6)} MB/s",
-            "algorithm": f"{format_rate(each.algorithm_bytes_per_s / 1e6)} MB/s",
-            "probed": "-" if each.probed_s is None else format_seconds(each.probed_s),
         }
         for each in drawn
     ]
@@ -616,40 +533,29 @@ def transfers_chart(explanation: Explanation) -> Any:
     powers = [power for power in range(60) if least < 2**power < most]
     x = size_axis(least, most, powers[:: 1 + len(powers) // _FEW_TICKS])
     low, high = logarithmic_domain([*(row["bandwidth"] for row in rows), *(row["probe"] for row in probed)])
-    room = 1.3 if high > 10 * low else 3.0
-    low, high = low / room, high * room
+    low, high = low / 2, high * 2
     scale = alt.Scale(type="log", domain=[low, high], nice=False)
     ticks = alt.Axis(values=powers_of_ten(low, high, _FEW_TICKS), format=",~r")
     y = shared_axis(alt.Y, "bus bandwidth, MB/s", scale, ticks)
     domain = list(dict.fromkeys(names.values()))
-    legend = alt.Legend(title=None, orient="bottom", columns=4) if len(domain) > 1 else None
+    legend = alt.Legend(title=None, orient="bottom", columns=4)
     color = named("operation", dict(zip(domain, _COLOURS, strict=False)), legend)
-    shape = named("operation", dict(zip(domain, _SHAPES, strict=False)), legend, alt.Shape)
     size = alt.Size("spent:Q", scale=alt.Scale(type="sqrt", range=[40, 240]), legend=None)
     tooltip = _tooltip(
-        operation="operation",
-        size="size",
-        ranks="ranks",
-        count="count",
-        took="time of one",
-        wait="wait for the last rank",
-        bus="bus bandwidth",
-        algorithm="algorithm bandwidth",
-        probed="the probe's time",
+        operation="operation", size="size", ranks="ranks", count="count", took="time of one", bus="bus bandwidth"
     )
     points = alt.Chart(data(rows)).mark_point(filled=True, opacity=0.85, stroke="white", strokeWidth=0.7)
-    layers = [points.encode(x=x, y=y("bandwidth"), color=color, shape=shape, size=size, tooltip=tooltip)]
+    layers = [points.encode(x=x, y=y("bandwidth"), color=color, size=size, tooltip=tooltip)]
     if probed:
         lines = alt.Chart(data(probed)).mark_line(strokeDash=IDEAL_DASH, strokeWidth=1.5, point={"filled": False})
         layers.append(lines.encode(x=x, y=y("probe"), color=color, detail=alt.Detail("ranks:N"), tooltip=tooltip))
-    only = "" if len(domain) > 1 else f"{domain[0]}s; "
     return alt.layer(
         *layers,
         width=520,
         height=320,
         **frame(
             f"What transfers reach: {plain(explanation.what, 60)}",
-            f"{only}the larger a point, the more time is spent in all; {engine_words(explanation)}",
+            f"the larger a point, the more time is spent in all; {engine_words(explanation)}",
             "hollow, dashed: what the probe of these links reached" if probed else "",
             f"the {_MOST_TRANSFERS:,} longest of {len(known):,} are drawn" if len(drawn) < len(known) else "",
         ),

@@ -21,7 +21,6 @@ SPEEDUP_SHAPES = {"steady": "circle", "train": "square", "end_to_end": "triangle
 LOSS_COLOUR = "#d55e00"
 GAIN_COLOUR = "#56b4e9"
 IDEAL_DASH = [5, 4]
-ON_MARK = "on-mark"  # The style of letters on a coloured mark: a dark page leaves them as they are
 RING_COLOUR = "#e6007e"  # Around what is recommended or was found
 _ENGINE_COLOURS = {engine.name: engine.colour for engine in KNOWN.values()}
 _OTHER_COLOURS = ("#cc79a7", "#009e73", "#332288", "#56b4e9", "#882255", "#b0a000")
@@ -176,12 +175,6 @@ def powers_of_ten(low: float, high: float, most: int) -> list[float]:
     return tens if len(rounds) > most else rounds
 
 
-def interval_fields(estimate: Estimate) -> dict[str, Any]:
-    """Fields of a row with which `interval_marks` can draw its interval."""
-    shown = estimate.interval if has_spread(estimate) else ""
-    return {"low": estimate.low, "high": estimate.high, "interval": shown, "repetitions": estimate.count}
-
-
 def interval_marks(rows: Rows, x: alt.X, y: Callable[[str], alt.Y], **encoding: Any) -> list[alt.Chart]:
     """Solid bars with caps for t-intervals, thin ones without for ranges."""
     looks: dict[str, dict[str, Any]] = {
@@ -197,21 +190,51 @@ def interval_marks(rows: Rows, x: alt.X, y: Callable[[str], alt.Y], **encoding: 
     return marks
 
 
-def point_marks(rows: Rows, x: alt.X, y: alt.Y, size: int = 50, **encoding: Any) -> list[alt.Chart]:
+def point_marks(rows: Rows, x: alt.X, y: alt.Y, **encoding: Any) -> list[alt.Chart]:
     """Points on top of lines; hollow where only a range is known."""
     hollow = [row for row in rows if row["interval"] == "range"]
     filled = [row for row in rows if row["interval"] != "range"]
     marks = []
     if hollow:
-        marks.append(alt.Chart(data(hollow)).mark_point(size=size, opacity=1, fill="white", strokeWidth=1.6))
+        marks.append(alt.Chart(data(hollow)).mark_point(size=50, opacity=1, fill="white", strokeWidth=1.6))
     if filled:
-        marks.append(alt.Chart(data(filled)).mark_point(size=size, opacity=1, filled=True))
+        marks.append(alt.Chart(data(filled)).mark_point(size=50, opacity=1, filled=True))
     return [mark.encode(x=x, y=y, **encoding) for mark in marks]
 
 
-def ring(row: Mapping[str, Any], *, colour: str = RING_COLOUR, size: int = 260, width: float = 2.2) -> Any:
+def curve_row(at: float, estimate: Estimate, series: str, **fields: Any) -> dict[str, Any]:
+    """A row of `curve_layers`: where it stands, its value with the interval, and the line that it is on, if any."""
+    shown = estimate.interval if has_spread(estimate) else ""
+    return {
+        "at": at,
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "interval": shown,
+        "repetitions": estimate.count,
+        "series": series,
+        **fields,
+    }
+
+
+def curve_layers(
+    rows: Rows, ideal: Rows, x: alt.X, y: Callable[[str], alt.Y], tooltip: Sequence[str], **look: Any
+) -> list[alt.Chart]:
+    """The ideal, lines by `series`, intervals and points, from back to front; `look` is colour and shape."""
+    colour = {"color": look["color"]}
+    lines = alt.Chart(data([row for row in rows if row["series"]])).mark_line(strokeWidth=2)
+    dashed = alt.Chart(data(ideal)).mark_line(strokeDash=IDEAL_DASH, strokeWidth=1.4, color=IDEAL_COLOUR)
+    return [
+        *([dashed.encode(x=x, y=y("value"), detail="series:N")] if ideal else []),
+        lines.encode(x=x, y=y("value"), detail="series:N", **colour),
+        *interval_marks(rows, x, y, **colour),
+        *point_marks(rows, x, y("value"), **look, tooltip=list(tooltip)),
+    ]
+
+
+def ring(row: Mapping[str, Any], *, colour: str = RING_COLOUR, width: float = 2.2) -> Any:
     """A ring around one point; still to be encoded."""
-    return alt.Chart(data([dict(row)])).mark_point(size=size, fill=None, stroke=colour, strokeWidth=width, opacity=1)
+    return alt.Chart(data([dict(row)])).mark_point(size=260, fill=None, stroke=colour, strokeWidth=width, opacity=1)
 
 
 def outline(row: Mapping[str, Any], colour: str, width: float, dash: Sequence[int] = (1, 0)) -> list[alt.Chart]:

@@ -124,12 +124,13 @@ def start_renderer() -> None:
         renderer(os.getpid())
 
 
-def save_charts(drawn: Mapping[str, Any], folder: Path, formats: Sequence[str] = USUAL_FORMATS) -> list[Path]:
+def save_charts(
+    specs: Mapping[str, dict[str, Any]], folder: Path, formats: Sequence[str] = USUAL_FORMATS
+) -> list[Path]:
     """Save figures into the folder as NAME.FORMAT, all or none where the engine fails; the files."""
-    contents: dict[Path, bytes] = {}
-    for name, chart in drawn.items():
-        spec = chart.to_dict(validate=False)  # tests validate every figure; here it would take as long as drawing
-        contents |= {folder / f"{name}.{ending}": rendered(spec, ending) for ending in formats}
+    contents = {
+        folder / f"{name}.{ending}": rendered(spec, ending) for name, spec in specs.items() for ending in formats
+    }
     for path, content in contents.items():
         write_whole(path, content)
     return list(contents)
