@@ -23,13 +23,24 @@ from scalescope.records.cluster_file import load_cluster
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile, WorkloadSpec
+from scalescope.records.scaling import Estimate
 from scalescope.records.timeline import Timeline
 from scalescope.show import document_of
 from scalescope.show.charts.explanation import timelines_chart
-from scalescope.show.charts.parts import data, frame, named, tick_words
+from scalescope.show.charts.parts import (
+    counts_axis,
+    curve_layers,
+    curve_row,
+    data,
+    frame,
+    named,
+    panel_title,
+    rate_axis,
+    tick_words,
+)
 from scalescope.show.charts.prediction import map_chart
 from scalescope.show.charts.saving import rendered
-from scalescope.show.prediction import MOST_CELLS
+from scalescope.show.prediction import BATCH_WORDS, MOST_CELLS, Grid, grids
 from scalescope.simulator.grid import Question, predict
 from scalescope.simulator.step import predicted_step
 
@@ -75,7 +86,7 @@ def _concepts() -> dict[str, Any]:
         ),
         "concept-ddp": ddp_steps(),
         "concept-fusion": fusion_chart(),
-        "concept-scaling": charts(_curves())["throughput"],
+        "concept-scaling": scaling_chart(),
         "concept-speedups": three["speedup"],
         "concept-waterfall": three["waterfall"],
     }
@@ -161,6 +172,32 @@ def fusion_chart() -> Any:
     line = alt.Chart(data(rows)).mark_line(point=True).encode(x=x, y=y, color=colour)
     where = f"resnet18 with batch {_BATCH} on {_PROCESSES} processes of {load_cluster(ROOT / CLUSTER).name}, predicted"
     return line.properties(width=480, height=220, **frame("Few large messages or many small ones", where))
+
+
+def scaling_chart() -> Any:
+    """Predicted throughput over processes in strong and in weak scaling, a line per batch."""
+    panels = [_throughput(grid) for grid in grids(_curves())]
+    words = "dashed: in proportion to one process"
+    return alt.hconcat(
+        *panels,
+        spacing=30,
+        resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="independent")),
+        **frame("Predicted throughput: resnet18 with ddp", words),
+    )
+
+
+def _throughput(grid: Grid) -> Any:
+    colours = dict(zip((f"{batch}" for batch in grid.batches), ("#440154", "#2a788e", "#7ad151"), strict=True))
+    rows, ideal = [], []
+    for (np, asked), cell in sorted(grid.cells.items()):
+        rate, batch = cell.throughput, f"{asked}"
+        rows.append(curve_row(np, Estimate(value=rate, low=rate, high=rate), batch, batch=batch))
+        ideal.append({"at": np, "value": np * rate / cell.speedup, "series": batch})
+    counts = counts_axis("processes", grid.counts)
+    y = rate_axis([row["value"] for row in [*rows, *ideal]], logarithmic=counts.logarithmic)
+    color = named("batch", colours, alt.Legend(title=BATCH_WORDS[grid.scaling]))
+    layers = curve_layers(rows, ideal, counts.x, y, (), color=color)
+    return alt.layer(*layers, width=380, height=300, title=panel_title(grid.words))
 
 
 def _curves() -> Prediction:

@@ -53,6 +53,9 @@ def test_the_fit_and_the_waterfall_are_a_line_each() -> None:
         "= 1.85 end to end" in lines
     )
     assert (
+        "a run 3 / 10 / 31 / 100 times longer would reach a train speedup of 19.5 / 25.8 / 28.6 / 29.6 on 32" in lines
+    )
+    assert (
         "on 32 processes 90 % of the steady speedup needs a run 14 times longer (train) "
         "or 240 times longer (end to end)" in lines
     )

@@ -41,14 +41,7 @@ def test_a_step_marks_communication_that_nothing_hides() -> None:
     assert first["bottom"] <= second["top"]  # at the same time, so one below the other
 
 
-def test_of_many_steps_the_median_is_drawn_and_of_many_ranks_some() -> None:
-    steps = tuple(Step(rank=0, start_s=start, end_s=end) for start, end in ((0, 9), (10, 12), (20, 23)))
-    spans = tuple(
-        Span(rank=0, activity="forward", start_s=step.start_s, end_s=step.end_s, name=f"step {index}")
-        for index, step in enumerate(steps)
-    )
-    (panel,) = with_data(step_chart(Timeline(source="x", spans=spans, steps=steps), "x"))["vconcat"]
-    assert [(row["name"], row["start"], row["end"]) for row in rows(layers(panel, "rect")[0])] == [("step 2", 0, 3)]
+def test_of_many_ranks_some_are_drawn() -> None:
     many = with_data(step_chart(timeline(ranks=50), "x"))
     assert {row["rank"] for row in rows(layers(many["vconcat"][0], "rect")[0])} == {*range(31), 49}
     assert "of every rank: compute above, exchange below; 32 of 50 ranks are drawn" in subtitle(many)

@@ -120,7 +120,8 @@ def test_convergence_has_every_sample_the_best_so_far_and_the_default() -> None:
         [1e3 * (sample.step_s or 0.0) for sample in tuning.samples]
     )
     assert {row["kind"] for row in rows(points)} == {"the default", "the winner", "another setting"}
-    (bars,) = layers(figure, "rule")
+    default, bars = layers(figure, "rule")
+    assert rows(default)[0]["time"] == pytest.approx(556.8, abs=0.5)
     assert rows(bars)[0]["high"] - rows(bars)[0]["low"] == pytest.approx(4e3 * (tuning.samples[0].error_s or 0.0))
     (best,) = layers(figure, "line")
     assert [row["sample"] for row in rows(best)] == [0, 1, 7.5]

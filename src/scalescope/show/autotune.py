@@ -131,9 +131,9 @@ def _warnings(record: Autotune) -> list[str]:
     return lines
 
 
-def next_commands(record: Autotune, np: int = 2) -> list[str]:
+def next_commands(record: Autotune) -> list[str]:
     """Commands to type next: the recommended setting and the default, measured alike."""
-    usual = shlex.split(f"scalescope measure --np {np} --relative-to smallest --engine horovod")
+    usual = shlex.split("scalescope measure --np 2 --relative-to smallest --engine horovod")
     variables = [word for name, value in record.environment.items() for word in ("--env", f"{name}={value}")]
     ends = [["-o", f"results/{name}", "--", COMMAND] for name in ("autotuned", "default")]
     return [shlex.join([*usual, *variables, *ends[0]]), shlex.join([*usual, *ends[1]])]

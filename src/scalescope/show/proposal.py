@@ -2,6 +2,7 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from html import escape
 from operator import attrgetter
@@ -202,7 +203,7 @@ class _Page:
         """A paragraph in lines that fit."""
         self._at += above
         most = int((_WIDTH - 2 * _MARGIN) / (_LETTER * size * (1.08 if bold else 1.0)))
-        for line in _wrapped(text, most):
+        for line in textwrap.wrap(text, most):
             self._at += 1.32 * size
             weight = ' font-weight="bold"' if bold else ""
             self._parts.append(
@@ -251,9 +252,3 @@ class _Page:
             f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>'
             f'<g transform="translate({left:.1f} 0) scale({fits:.4f})">{inside}</g></svg>'
         )
-
-
-def _wrapped(text: str, most: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, most, break_long_words=True)

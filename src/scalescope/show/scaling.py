@@ -39,6 +39,7 @@ from scalescope.stats import MEASURED, percent
 from scalescope.text import listed, plain, plural
 from scalescope.units import format_change, format_rate, format_seconds, format_share
 
+_WORTH_LONGER = 0.05  # Part of the train time that must be fixed cost before longer runs are foretold
 _VISIBLE = 0.005  # Losses below it would read 0.00
 _SCALING_ORDER = ("strong", "weak")
 SHOWN_PHASES = (*PHASES[: PHASES.index("warmup")], TRAIN, *PHASES[PHASES.index("warmup") :])
@@ -259,7 +260,7 @@ def _curve_lines(curve: Curve) -> list[str]:
     point = largest(curve)
     lines = [_warmup_words(curve)]
     if curve.fit:
-        lines.append(_fit_words(curve.fit, curve.work_unit))
+        lines += [_fit_words(curve.fit, curve.work_unit), _longer_words(curve.fit)]
     if point:
         lines += [_waterfall_words(point), _ninety_words(point)]
     lines += [_one_time_words(curve), *(_break_even_words(curve, name) for name in SPEEDUPS)]
@@ -279,6 +280,17 @@ def _fit_words(fit: Fit, unit: str) -> str:
     counts = sorted(map(int, fit.fixed_share))
     ends = [f"{format_share(fit.fixed_share[str(np)])} of the train time on {np}" for np in (counts[0], counts[-1])]
     return f"{told}; the fixed part is {' and '.join(ends)}" if len(counts) > 1 and fit.fixed_s > 0 else told
+
+
+def _longer_words(fit: Fit) -> str:
+    """Say what longer runs would reach on the most processes."""
+    most = max(fit.longer, key=int, default="")
+    if fit.fixed_share.get(most, 0.0) < _WORTH_LONGER:
+        return ""
+    reached = sorted((float(times), speedup) for times, speedup in fit.longer[most].items())
+    times = " / ".join(f"{each:g}" for each, _ in reached)
+    speedups = " / ".join(number(each, 1) for _, each in reached)
+    return f"a run {times} times longer would reach a train speedup of {speedups} on {most}" if reached else ""
 
 
 class Step(NamedTuple):
@@ -324,20 +336,14 @@ def _waterfall_words(point: ScalingPoint) -> str:
 
 
 def _ninety_words(point: ScalingPoint) -> str:
-    """Say how much longer a run must be for 90 % of the steady speedup."""
-
-    def times(factor: float) -> str:
-        return f"{factor:,.0f}" if factor >= 10 else f"{factor:.1f}"
-
+    """Say how much longer a run must be for 90 % of the steady speedup; empty where it is long enough."""
     needed = [
-        f"{times(each.value)} times longer ({SPEEDUP_NAMES[name]})"
+        f"{number(each.value, 0 if each.value >= 10 else 1)} times longer ({SPEEDUP_NAMES[name]})"
         for name, each in point.longer_for_90.items()
         if each.value > 1
     ]
     where = f"on {plural(point.np, 'process')}"
-    if needed:
-        return f"{where} 90 % of the steady speedup needs a run {' or '.join(needed)}"
-    return f"{where} this run reaches 90 % of the steady speedup already" if point.longer_for_90 else ""
+    return f"{where} 90 % of the steady speedup needs a run {' or '.join(needed)}" if needed else ""
 
 
 def _break_even_words(curve: Curve, name: str) -> str:

@@ -321,11 +321,11 @@ def _headline(step: OneStep) -> str:
 
 
 def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
-    """The step of median length, with as many ranks and activities as can be drawn; the slowest rank among them.
+    """The step of a timeline, with as many ranks and activities as can be drawn; the slowest rank among them.
 
     `exposed_s`: where the timeline holds no compute, this much of the exchange at the step's end is exposed.
     """
-    steps = _median_step(timeline.steps)
+    steps = {step.rank: step for step in timeline.steps}
     begin = min([step.start_s for step in steps.values()] or [span.start_s for span in timeline.spans], default=0.0)
     whole = Step(rank=-1, start_s=begin, end_s=max((span.end_s for span in timeline.spans), default=begin))
     ranks = sorted(set(steps) or {span.rank for span in timeline.spans})
@@ -361,17 +361,6 @@ def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
         notes.append(f"the {_MOST_SPANS:,} longest of {len(fewer):,} activities are drawn")
     ends = {rank: step.end_s - begin for rank, step in steps.items() if rank in drawn}
     return OneStep(longest, ends, {rank: each.length for rank, each in exchange.items()}, lost, known, notes)
-
-
-def _median_step(steps: Sequence[Step]) -> dict[int, Step]:
-    """One step by rank: that in which the first rank takes its median time."""
-    by_rank: dict[int, list[Step]] = {}
-    for step in sorted(steps, key=lambda step: step.start_s):
-        by_rank.setdefault(step.rank, []).append(step)
-    first = by_rank[min(by_rank)] if by_rank else []
-    lengths = sorted(range(len(first)), key=lambda index: first[index].end_s - first[index].start_s)
-    chosen = lengths[(len(lengths) - 1) // 2] if lengths else 0
-    return {rank: own[chosen] for rank, own in by_rank.items() if chosen < len(own)}
 
 
 def _pairs(intervals: Intervals) -> list[Interval]:

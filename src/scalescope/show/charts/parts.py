@@ -190,15 +190,15 @@ def interval_marks(rows: Rows, x: alt.X, y: Callable[[str], alt.Y], **encoding: 
     return marks
 
 
-def point_marks(rows: Rows, x: alt.X, y: alt.Y, size: int = 50, **encoding: Any) -> list[alt.Chart]:
+def point_marks(rows: Rows, x: alt.X, y: alt.Y, **encoding: Any) -> list[alt.Chart]:
     """Points on top of lines; hollow where only a range is known."""
     hollow = [row for row in rows if row["interval"] == "range"]
     filled = [row for row in rows if row["interval"] != "range"]
     marks = []
     if hollow:
-        marks.append(alt.Chart(data(hollow)).mark_point(size=size, opacity=1, fill="white", strokeWidth=1.6))
+        marks.append(alt.Chart(data(hollow)).mark_point(size=50, opacity=1, fill="white", strokeWidth=1.6))
     if filled:
-        marks.append(alt.Chart(data(filled)).mark_point(size=size, opacity=1, filled=True))
+        marks.append(alt.Chart(data(filled)).mark_point(size=50, opacity=1, filled=True))
     return [mark.encode(x=x, y=y, **encoding) for mark in marks]
 
 
@@ -232,9 +232,9 @@ def curve_layers(
     ]
 
 
-def ring(row: Mapping[str, Any], *, colour: str = RING_COLOUR, size: int = 260, width: float = 2.2) -> Any:
+def ring(row: Mapping[str, Any], *, colour: str = RING_COLOUR, width: float = 2.2) -> Any:
     """A ring around one point; still to be encoded."""
-    return alt.Chart(data([dict(row)])).mark_point(size=size, fill=None, stroke=colour, strokeWidth=width, opacity=1)
+    return alt.Chart(data([dict(row)])).mark_point(size=260, fill=None, stroke=colour, strokeWidth=width, opacity=1)
 
 
 def outline(row: Mapping[str, Any], colour: str, width: float, dash: Sequence[int] = (1, 0)) -> list[alt.Chart]:

@@ -350,14 +350,14 @@ def waterfall_chart(scaling: Scaling) -> Any:
     gains = any(step.kind == "gain" for _, point in found for step in waterfall_steps(point))
     colours = "orange: what is lost on the way" + ("; light blue: what is gained" if gains else "")
     return alt.concat(
-        *(_waterfall_panel(curve, point, wide=len(found) == 1) for curve, point in found),
+        *(_waterfall_panel(curve, point) for curve, point in found),
         columns=2,
         spacing=26,
         **frame(f"From ideal to real speedup: {plain(scaling.what, 60)}", f"full bars: speedups; {colours}"),
     )
 
 
-def _waterfall_panel(curve: Curve, point: ScalingPoint, *, wide: bool) -> Any:
+def _waterfall_panel(curve: Curve, point: ScalingPoint) -> Any:
     steps = waterfall_steps(point)
     rows: Rows = [
         {
@@ -379,7 +379,7 @@ def _waterfall_panel(curve: Curve, point: ScalingPoint, *, wide: bool) -> Any:
     return alt.layer(
         bars.encode(x=x, x2="end", y=y, color=alt.Color("colour:N", scale=None), tooltip=["step:N", "words:N"]),
         words.encode(x="end:Q", y=y, text="words:N"),
-        width=480 if wide else 330,
+        width=400,
         height=alt.Step(24),
         title=panel_title(where, frame="bounds"),
     )

@@ -9,6 +9,7 @@ import altair as alt
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import Cell, Sample, SearchedKnob, Tuning, Values, setting_words, value_words
 from scalescope.show.charts.parts import (
+    IDEAL_DASH,
     RING_COLOUR,
     Rows,
     data,
@@ -216,14 +217,18 @@ def convergence_chart(tuning: Tuning) -> Any:
     base, points = alt.Chart(data(rows)), {"x": x, "y": y("time"), "color": color}
     grey = alt.Chart(data(field)).mark_rect(color="#e4e4e4", opacity=0.75)
     so_far = alt.Chart(data(best)).mark_line(interpolate="step-after", color=_BEST)
+    default = [{"time": factor * tuning.default_step_s}] if tuning.default_step_s else []
+    usual = alt.Chart(data(default)).mark_rule(color=_DEFAULT, strokeDash=IDEAL_DASH)
     marks = {
         "green: the best so far": bool(best),
+        "dashed: the default's step": bool(default),
         "bars: two standard errors": True,
         "grey: the confirmation, finalist and default interleaved": bool(field),
         "at the upper edge: failed, or beyond it": any(row["high"] >= high for row in rows),
     }
     return alt.layer(
         grey.encode(x=x, x2="end"),
+        usual.encode(y=y("time")),
         so_far.encode(x=x, y=y("time")),
         base.mark_rule().encode(x=x, y=y("low"), y2="high", color=color),
         base.mark_point(size=60, filled=True, opacity=1).encode(**points, shape=shape, tooltip=tooltip),
