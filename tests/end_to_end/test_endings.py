@@ -62,6 +62,11 @@ def test_a_closed_terminal_ends_everything_and_keeps_what_is_finished(lab: Comma
     second = "trap '' HUP; sleep 1000 & echo waits; wait"
     (lab.folder / "run.sh").write_text(f"if [ -e once ]; then {second}; else touch once; {STEPS}; fi\n")
     terminal, its_end = os.openpty()
+
+    def take_the_terminal() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a test run under nohup ignores it
+
     running = subprocess.Popen(
         lab.words("measure", *OWN, "--launches", "2", "--", "sh", "run.sh"),
         cwd=lab.folder,
@@ -69,7 +74,7 @@ def test_a_closed_terminal_ends_everything_and_keeps_what_is_finished(lab: Comma
         stdout=its_end,
         stderr=its_end,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=take_the_terminal,
     )
     os.close(its_end)
     os.set_blocking(terminal, False)

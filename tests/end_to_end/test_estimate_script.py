@@ -17,6 +17,7 @@ from scalescope.records.store import load, load_lines, save
 ROOT = Path(__file__).parents[2]
 SHARDED = str(ROOT / "examples" / "slow_sharded.py")
 COMMAND = ("--", sys.executable, SHARDED, "--steps", "150", "--reshard")
+FEW_STEPS = ("--", sys.executable, SHARDED, "--steps", "40", "--reshard")
 TWO_NODES = ROOT / "examples" / "clusters" / "cpu-4x2.toml"
 
 
@@ -71,7 +72,7 @@ def test_the_same_command_continues_and_uses_what_it_has_again(estimated) -> Non
 
 
 def test_a_described_cluster_is_mapped_beyond_this_machine_and_between_the_sizes_that_ran(line: CommandLine) -> None:
-    words = "estimate", "--np", "1..8", "--cluster", str(TWO_NODES), "-o", "out", "--details", *COMMAND
+    words = "estimate", "--np", "1..8", "--cluster", str(TWO_NODES), "-o", "out", "--details", *FEW_STEPS
     done = line(*words)
     made = load(line.folder / "out" / "estimate.json", Prediction)
     assert [cell.np for cell in made.cells] == list(range(1, 9))

@@ -61,15 +61,14 @@ def test_an_unreachable_host_is_one_clear_line(hosts, scalescope) -> None:
     assert "host 'nowhere' cannot be reached" in done.stderr
 
 
-def test_srun_over_two_nodes_with_both_engines(slurm, tmp_path) -> None:
+def test_srun_and_horovod_over_two_nodes(slurm, tmp_path) -> None:
     needs.horovod()
     needs.openmpi()
-    words = ("mlp", "--model-arg", "width=64", "--engine", "ddp,horovod", "--steps", "8")
+    words = ("mlp", "--model-arg", "width=64", "--engine", "horovod", "--steps", "8")
     words += ("--launcher", "srun", "--np", "2", "--hosts", "n1:1,n2:1")
-    points = measure(lambda argv, **options: slurm.allocate(2, argv, **options), *words, folder=tmp_path)
-    assert [(point["engine_seen"], point["steps"]) for point in points] == [("ddp", 8), ("horovod", 8)]
-    for point in points:
-        assert hosts_of(tmp_path, point) == ["n1", "n2"]
+    (point,) = measure(lambda argv, **options: slurm.allocate(2, argv, **options), *words, folder=tmp_path)
+    assert (point["engine_seen"], point["steps"]) == ("horovod", 8)
+    assert hosts_of(tmp_path, point) == ["n1", "n2"]
 
 
 def own_srun_line(slurm, folder, scripts, np: str, *line: str) -> list[dict]:

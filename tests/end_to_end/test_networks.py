@@ -36,7 +36,7 @@ def test_messages_over_the_slow_one_of_two_networks_are_found_and_what_the_fast_
     (finding,) = [each for each in slow["findings"] if each["id"] == "slow_network"]
     assert finding["change"] == "GLOO_SOCKET_IFNAME=eth1, for every rank."
     assert finding["gain_from"] == "replay"
-    assert slow["clocks"][1]["pairs"] > 10
+    assert slow["clocks"][1]["pairs"] >= 10, "one in every captured step at least"
     (traces,) = (tmp_path / "slow" / "out" / "traces").iterdir()
     report = CommandLine(tmp_path)("explain", str(traces), "--details").stdout
     assert "gloo over TCP on eth0 (2 nodes)" in report

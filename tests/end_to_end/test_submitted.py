@@ -39,7 +39,13 @@ class Login:
         command = self.slurm.command("controller", self.words(*words))
         environment = {**os.environ, **self.slurm.env}
         return subprocess.Popen(
-            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
         )
 
     def slurm_says(self, *words: str) -> str:
