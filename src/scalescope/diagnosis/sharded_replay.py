@@ -1,8 +1,9 @@
-"""What FSDP2 did in a typical step on a GPU, as a step that the simulator runs again with something changed."""
+"""What FSDP2 did in a typical step, as a step that the simulator runs again with something changed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,13 +35,19 @@ class ShardedReplay(NamedTuple):
         return self.replayed_s - replay(changed)
 
 
-def sharded_replay_of(job: JobTraces, explanation: Explanation) -> ShardedReplay | None:
-    """The typical steady step of the first rank; None where its trace does not say what FSDP2 did.
+class _Point(NamedTuple):
+    """Where compute reaches the parameters of a module, or has its gradients."""
 
-    Over gloo collectives block: what they cost is what goes without them, and waiting for other ranks is not.
-    """
+    kind: Literal["gathered", "reduced"]
+    module: str
+    start_s: float
+    end_s: float
+
+
+def sharded_replay_of(job: JobTraces, explanation: Explanation) -> ShardedReplay | None:
+    """The typical steady step of the first rank; None where its trace does not say what FSDP2 did."""
     trace = job.traces[0]
-    if trace.issued is None or trace.device != "cuda" or len(trace.starts_s) <= explanation.warmup_steps:
+    if trace.issued is None or len(trace.starts_s) <= explanation.warmup_steps:
         return None
     begins = _passes(trace, trace.issued, float(trace.starts_s[explanation.warmup_steps]))
     starts = np.flatnonzero(np.concatenate([[False], ~trace.issued.followed[begins[:-1]]])) if len(begins) else begins
@@ -69,39 +76,64 @@ def _passes(trace: Trace, issued: Issued, since_s: float) -> NDArray[np.int64]:
 
 
 def _step(job: JobTraces, trace: Trace, issued: Issued, passes: Sequence[float], end_s: float) -> ShardedStep | None:
-    seen = trace.collectives
+    seen, blocking = trace.collectives, trace.device == "cpu"
     inside = (seen.start_s >= passes[0]) & (seen.start_s < end_s) & (issued.phase != "")
     order = np.flatnonzero(inside)[np.argsort(seen.start_s[inside])]
     gathers = order[(seen.operation[order] == "allgather") & (issued.phase[order] == "forward")]
     scatters = order[(seen.operation[order] == "reducescatter") & (seen.start_s[order] >= passes[-1])]
     names = list(dict.fromkeys(issued.module[gathers].tolist()))
-    # Where compute reaches the parameters of a module, or has its gradients: the GPU copies there.
-    points = [point for point in issued.copies if passes[-1] <= point[2] < end_s]
-    if not len(scatters) or [module for _, module, _ in points[: len(names)]] != names:
+    points = _points(trace, issued, order, passes[-1], end_s)
+    if not len(scatters) or [point.module for point in points[: len(names)]] != names:
         return None
-    # Compute between two of them, while another gather is under way
-    busy = moments(job.spans(0, passes[0], end_s), (*BUSY, "other"))
-    edges = [at_s for _, _, at_s in points]
-    spent = between(busy, edges[:-1], edges[1:]).tolist()
-    forward = [Segment(names.index(module), spent[at]) for at, (_, module, _) in enumerate(points[: len(names)])]
+    # Compute between two points: on a GPU while another gather is under way, over gloo without any collective
+    if blocking:
+        spent = [after.start_s - here.end_s for here, after in pairwise(points)]
+    else:
+        busy = moments(job.spans(0, passes[0], end_s), (*BUSY, "other"))
+        spent = [float(between(busy, [p.start_s], [q.start_s])[0]) for p, q in pairwise(points)]
+    forward = [Segment(names.index(point.module), spent[at]) for at, point in enumerate(points[: len(names)])]
     backward, open_s = list[Segment](), 0.0
-    for at, (kind, module, _) in enumerate(points[len(names) :], len(names)):
+    for at, point in enumerate(points[len(names) :], len(names)):
         open_s += spent[at - 1] if at > len(names) else 0.0
-        if kind == "reduced" and module in names:
-            backward.append(Segment(names.index(module), open_s))
+        if point.kind == "reduced" and point.module in names:
+            backward.append(Segment(names.index(point.module), open_s))
             open_s = 0.0
     groups = tuple(_group(trace, issued, inside & (issued.module == name), name) for name in names)
-    last = gathers[seen.start_s[gathers] >= passes[-1]]
-    groups, forward, backward = _with_host(groups, forward, backward, trace, issued, last, scatters)
+    if not blocking:
+        last = gathers[seen.start_s[gathers] >= passes[-1]]
+        groups, forward, backward = _with_host(groups, forward, backward, trace, issued, last, scatters)
+    ended_s = float(seen.end_s[order].max())
+    if blocking:  # The last micro-batch stands for all: as long as they are in the mean
+        sent_s = float((seen.end_s - seen.start_s)[order].sum())
+        mean = (ended_s - passes[0] - sent_s) / max(
+            len(passes) * sum(each.seconds for each in (*forward, *backward)), 1e-9
+        )
+        forward, backward = (
+            [replace(each, seconds=mean * each.seconds) for each in part] for part in (forward, backward)
+        )
     return ShardedStep(
         groups=groups,
         forward=tuple(forward),
         backward=tuple(backward),
-        optimizer_s=max(end_s - float(seen.end_s[order].max()), 0.0),
+        optimizer_s=max(end_s - ended_s, 0.0),
         passes=len(passes),
         syncs_every_pass=bool((seen.operation[order] == "reducescatter").sum() > len(scatters)),
         forward_prefetch=int(issued.prefetched[gathers].any()),
+        blocking=blocking,
     )
+
+
+def _points(trace: Trace, issued: Issued, order: NDArray[np.int64], start_s: float, end_s: float) -> list[_Point]:
+    """Moments of the last pass, in time order: where a GPU copies, or the collectives themselves where they block."""
+    if trace.device == "cuda":
+        return [_Point(kind, name, at, at) for kind, name, at in issued.copies if start_s <= at < end_s]
+    seen = trace.collectives
+    kinds: dict[str, Literal["gathered", "reduced"]] = {"allgather": "gathered", "reducescatter": "reduced"}
+    return [
+        _Point(kinds[seen.operation[at]], issued.module[at], float(seen.start_s[at]), float(seen.end_s[at]))
+        for at in order.tolist()
+        if seen.start_s[at] >= start_s and seen.operation[at] in kinds
+    ]
 
 
 def _group(trace: Trace, issued: Issued, own: NDArray[np.bool_], name: str) -> Group:
