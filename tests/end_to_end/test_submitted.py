@@ -308,6 +308,9 @@ def test_jobs_that_are_cancelled_or_lose_a_node_or_a_link_keep_what_was_finished
         for folder, word in (("cancelled", "was cancelled"), ("lost", "NODE_FAIL")):
             told = collected(login, folder, word)
             assert f"what was finished is kept; resume with: scalescope measure --resume {folder}" in told
+        printed = login.folder / "cancelled" / f"job-{login.job('cancelled')}.out"
+        assert (ending := SLURM.last_words(printed.read_text())) is not None
+        assert ending.cancelled
         shown = " ".join(login("measure", "--resume", "cut").stdout.split())
         assert "np2: a launch failed and was left out: no progress for" in shown
     finally:
@@ -323,9 +326,6 @@ def test_jobs_that_are_cancelled_or_lose_a_node_or_a_link_keep_what_was_finished
 def test_a_job_that_reached_its_time_limit_is_resumed_in_another_one(late: Login) -> None:
     said = collected(late, "out", "reached its time limit of 60 s")
     assert "what was finished is kept; resume with: scalescope measure --resume out" in said
-    ending = SLURM.last_words((late.folder / "out" / f"job-{late.job()}.out").read_text())
-    assert ending is not None
-    assert ending.out_of_time
     kept = late.runs()
     assert 1 <= kept < 60
     done = late("measure", "--resume", "out", "--launches", str(kept + 1), "--json")
