@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from command_line import CommandLine
-from scalescope.records.cluster_file import load_cluster
 from scalescope.schedulers.slurm import SLURM
 
 MODEL = ("mlp", "--model-arg", "width=64", "--steps", "8")
@@ -190,18 +189,6 @@ def test_a_capture_over_two_nodes_is_explained_from_the_login_node(login: Login)
     assert len(hosts) == len(set(hosts)) == 2
     again = login("explain", "--resume", "out", "--json")
     assert json.loads(again.stdout)["accounting"] == told["accounting"]
-
-
-def test_a_study_in_a_job_probes_and_launches_with_the_ranks_that_a_node_takes(login: Login, scripts: Path) -> None:
-    command = ("--", sys.executable, str(scripts / "ddp.py"), "--steps", "20")
-    done = login(
-        "study", "--nodes", "1,2", "--per-node", "1", "--submit", "slurm", "--budget", "40s", "-o", "out", *command
-    )
-    assert "estimate failed" not in done.stdout + done.stderr
-    parts = json.loads((login.folder / "out" / "study.json").read_bytes())["parts"]
-    assert {part["name"]: part["state"] for part in parts if part["state"] == "done"}.keys() >= {"estimate"}
-    cluster = load_cluster(login.folder / "out" / "estimate" / "cluster.toml")
-    assert (cluster.nodes, cluster.slots_per_node) == (2, 1)
 
 
 def test_what_slurm_refuses_is_told_in_its_words_with_the_setting_and_leaves_nothing(login: Login) -> None:
