@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from command_line import CommandLine
-from scalescope.records.cluster_file import load_cluster
 from scalescope.schedulers.slurm import SLURM
 
 MODEL = ("mlp", "--model-arg", "width=64", "--steps", "8")
@@ -198,18 +197,6 @@ def test_a_capture_over_two_nodes_is_explained_from_the_login_node(login: Login)
     assert json.loads(again.stdout)["accounting"] == told["accounting"]
 
 
-def test_a_study_in_a_job_probes_and_launches_with_the_ranks_that_a_node_takes(login: Login, scripts: Path) -> None:
-    command = ("--", sys.executable, str(scripts / "ddp.py"), "--steps", "20")
-    done = login(
-        "study", "--nodes", "1,2", "--per-node", "1", "--submit", "slurm", "--budget", "40s", "-o", "out", *command
-    )
-    assert "estimate failed" not in done.stdout + done.stderr
-    parts = json.loads((login.folder / "out" / "study.json").read_bytes())["parts"]
-    assert {part["name"]: part["state"] for part in parts if part["state"] == "done"}.keys() >= {"estimate"}
-    cluster = load_cluster(login.folder / "out" / "estimate" / "cluster.toml")
-    assert (cluster.nodes, cluster.slots_per_node) == (2, 1)
-
-
 def test_what_slurm_refuses_is_told_in_its_words_with_the_setting_and_leaves_nothing(login: Login) -> None:
     (login.folder / "site.toml").write_text('partition = "gpus"\n')
     asked = ("--np", "1", "--per-node", "1", "--submit", "slurm", "--site", "site.toml", "-o", "out")
@@ -314,6 +301,9 @@ def test_jobs_that_are_cancelled_or_lose_a_node_or_a_link_keep_what_was_finished
         for folder, word in (("cancelled", "was cancelled"), ("lost", "NODE_FAIL")):
             told = collected(login, folder, word)
             assert f"what was finished is kept; resume with: scalescope measure --resume {folder}" in told
+        printed = login.folder / "cancelled" / f"job-{login.job('cancelled')}.out"
+        assert (ending := SLURM.last_words(printed.read_text())) is not None
+        assert ending.cancelled
         shown = " ".join(login("measure", "--resume", "cut").stdout.split())
         assert "np2: a launch failed and was left out: no progress for" in shown
     finally:
@@ -329,9 +319,6 @@ def test_jobs_that_are_cancelled_or_lose_a_node_or_a_link_keep_what_was_finished
 def test_a_job_that_reached_its_time_limit_is_resumed_in_another_one(late: Login) -> None:
     said = collected(late, "out", "reached its time limit of 60 s")
     assert "what was finished is kept; resume with: scalescope measure --resume out" in said
-    ending = SLURM.last_words((late.folder / "out" / f"job-{late.job()}.out").read_text())
-    assert ending is not None
-    assert ending.out_of_time
     kept = late.runs()
     assert 1 <= kept < 60
     done = late("measure", "--resume", "out", "--launches", str(kept + 1), "--json")

@@ -12,6 +12,7 @@ from test_script_map import survey
 
 from scalescope.errors import WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE
+from scalescope.jobs.environment import expecting
 from scalescope.progress import Progress
 from scalescope.records.job import Host
 from scalescope.records.prediction import Prediction
@@ -113,6 +114,15 @@ def test_a_script_is_surveyed_and_its_links_probed(tmp_path: Path, verbs: Verbs)
     everything = msgspec.structs.replace(SCRIPT, np=(), steps=50)
     done(tmp_path, "estimate", everything, engines=("ddp",), batches=())
     assert [cell.np for cell in load(place / PREDICTION, Prediction).cells] == [1, 2, 4]
+
+
+@pytest.mark.usefixtures("leaves_surveys")
+def test_in_an_allocation_a_node_is_probed_with_the_ranks_that_it_takes(tmp_path: Path, verbs: Verbs) -> None:
+    with expecting(nodes=4, per_node=1):
+        done(tmp_path, "estimate", msgspec.structs.replace(SCRIPT, per_node=1), engines=("ddp",), batches=())
+        done(tmp_path / "model", "estimate", msgspec.structs.replace(OF_MODEL, per_node=1))
+    probe, estimate = (asked for name, asked, _ in verbs.asked if name in ("probe", "estimate"))
+    assert (probe.slots, estimate.per_node) == (1, 1)
 
 
 def test_a_script_that_shards_its_model_gets_no_map_and_is_not_tuned(tmp_path: Path, verbs: Verbs) -> None:
