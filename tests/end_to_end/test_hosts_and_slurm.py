@@ -141,7 +141,7 @@ def test_points_of_several_slurm_jobs_make_one_curve(slurm, tmp_path) -> None:
     own = tmp_path / "own"
     own.mkdir()
     measure(run, *words, "--np", "3", "--relative-to", "smallest", folder=own)
-    report = CommandLine(tmp_path).words("report", "out", "own/out", "--json")
+    report = CommandLine(tmp_path).words("report", "out", "own/out", "--json", pictures=True)
     done = subprocess.run(report, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     (joined,) = json.loads(done.stdout)["results"]

@@ -21,6 +21,7 @@ class Watch:
 job = Job(command=("sleep", "60"), np=1, knobs=Knobs(engine="ddp"), folder=sys.argv[1], launch="interrupted-fork",
           threads_per_rank=1, python=sys.executable)
 command = Command(argv=("sleep", "60"), env={"SCALESCOPE_LAUNCH": job.launch})
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
 os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
 try:
     run([command], job, Watch(), timeout_s=8)
