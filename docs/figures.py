@@ -1,9 +1,11 @@
-"""Draws the figures that the product can draw without a measurement: README's map and those of docs/concepts.
+"""Draws the figures that need no measurement: README's map and page, and those of docs/concepts.
 
 make figures
 """
 
 import shlex
+import shutil
+import subprocess
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -53,6 +55,8 @@ MAP = (
     "scalescope estimate resnet50 --input 3x224x224 --step-time 32=26.7ms,64=32.1ms,128=60ms,256=116ms"
     f" --np 1..32 --batch 32,40,...,256 --cluster {GPUS}"
 )
+PAGE = "scalescope report examples/data/late-rank.json"
+_FIRST_SCREEN = "1000,924"  # Pixels: what stands above the page's contents
 _RESNET18 = {4: 0.1904, 8: 0.331, 16: 0.6437}  # Step by batch, measured on a machine with two cores
 _RESNET50 = {32: 0.0267, 64: 0.0321, 128: 0.06, 256: 0.116}  # Of MAP
 _BATCH, _PROCESSES = 16, 16
@@ -65,6 +69,21 @@ def main() -> None:
     for name, figure in {"map": annotated_map(mapped()), **concepts()}.items():
         (IMAGES / f"{name}.png").write_bytes(as_png(figure))
         print(f"docs/images/{name}.png")
+    if shutil.which("chromium"):
+        first_screen(IMAGES / "report.png")
+        print("docs/images/report.png")
+
+
+def first_screen(image: Path) -> None:
+    """Photograph the top of the page that PAGE writes."""
+    with TemporaryDirectory() as folder:
+        page = Path(folder) / "report.html"
+        run(
+            [*(str(ROOT / word) if "/" in word else word for word in shlex.split(PAGE)[1:]), "-o", str(page), "--quiet"]
+        )
+        options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--virtual-time-budget=8000"]
+        place = [f"--user-data-dir={folder}/profile", f"--window-size={_FIRST_SCREEN}", f"--screenshot={image}"]
+        subprocess.run(["chromium", *options, *place, page.as_uri()], check=True, stderr=subprocess.DEVNULL)
 
 
 def concepts() -> dict[str, Any]:

@@ -110,6 +110,16 @@ def test_the_map_is_drawn_from_its_command(prediction: Prediction, figures: Modu
     assert f"recommended: {best.np} x {best.batch}" in str(figures.annotated_map(prediction))
 
 
+def test_the_caption_of_the_page_says_what_the_page_shows(figures: ModuleType, tmp_path: Path) -> None:
+    """When a number changes, `make figures` draws the page anew."""
+    assert figures.PAGE in README
+    words = shlex.split(figures.PAGE)[1:]
+    shown = CommandLine(ROOT).in_this_process(*words, "-o", str(tmp_path / "page.html")).stdout
+    late, cost = re.findall(r"rank 1 comes ([\d.]+ ms) late to every step, which costs ([\d.]+ ms)", README)[0]
+    assert f"Rank 1 comes {late} late to every step" in shown
+    assert f"fix saves {cost} per step" in shown
+
+
 def test_the_concepts_show_every_figure_that_is_drawn_for_them(figures: ModuleType) -> None:
     page = (ROOT / "docs" / "concepts" / "data-parallel.md").read_text()
     drawn = figures.concepts()

@@ -1,4 +1,4 @@
-"""A scaling lab for data-parallel PyTorch training, on DDP, FSDP2 and Horovod."""
+"""How a PyTorch training scales over processes and GPUs, with DDP, FSDP2 or Horovod."""
 
 from typing import TYPE_CHECKING, Any
 

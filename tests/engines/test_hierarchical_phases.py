@@ -134,7 +134,7 @@ def whole(wires: Wires, names: str, **more: Any) -> Group:
         ("abb", "the hosts have different numbers of ranks (1, 2)"),
     ],
 )
-def test_where_there_is_no_hierarchy_it_says_why(
+def test_a_missing_hierarchy_is_refused_with_a_reason(
     wires: Wires, names: str, why_not: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCALESCOPE_HOST", names[0])

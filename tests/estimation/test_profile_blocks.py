@@ -139,7 +139,7 @@ def test_a_step_is_the_mean_over_launches_and_its_error_is_no_less_than_launches
     assert assembled([block()], model=gpu).launch_spread == 0
 
 
-def test_engines_cost_what_pairs_of_blocks_differ_by_and_they_are_no_part_of_a_point() -> None:
+def test_engine_cost_is_the_difference_of_paired_blocks() -> None:
     pairs = [
         block(8, step_s, pair=kind)
         for step_s, kind in [(2.0, "bare"), (2.3, "wrapped"), (2.2, "wrapped"), (2.0, "bare")]

@@ -110,7 +110,7 @@ def trusted(scaling: str = "strong", uneven: float = 0.0, fixed_s: float = 50.0,
     return which_to_trust([Curve(engine="ddp", scaling=scaling, baseline_np=1, points=(point,))])
 
 
-def test_for_long_and_for_short_runs_another_speedup_is_trusted() -> None:
+def test_long_and_short_runs_trust_different_speedups() -> None:
     first, long_runs, short_runs = trusted(steady=3.5, train=2.0, end_to_end=1.5)
     assert first.startswith("3.50x steady")
     assert first.endswith("on 4 processes: each answers its own question.")

@@ -65,7 +65,7 @@ def test_records_that_name_the_interpreter_are_of_the_same_training(tmp_path: Pa
     assert len(read_results([old, folder_of(tmp_path / "o", "tune", tuning=other)])) == 2
 
 
-def test_what_was_begun_and_not_finished_says_how_to_finish_it(tmp_path: Path) -> None:
+def test_an_unfinished_result_says_how_to_finish_it(tmp_path: Path) -> None:
     request = MeasureRequest(command=("true",))
     begun = folder_of(tmp_path / "m", "measure", plan=Plan(request=request, cwd="/", since_ns=0))
     with pytest.raises(UsageError, match=r"no launch of .* has finished yet: scalescope measure --resume"):

@@ -95,7 +95,7 @@ def test_a_traced_step_unlike_the_measured_ones_is_a_warning(tmp_path: Path) -> 
         assert any(line.startswith("a traced step took") for line in told) == warns
 
 
-def test_what_is_told_of_another_batch_than_the_recommended_one_is_a_warning(tmp_path: Path) -> None:
+def test_an_answer_about_another_batch_is_a_warning(tmp_path: Path) -> None:
     results = studied(tmp_path)
     cell = _setting(results)[0]
     assert cell

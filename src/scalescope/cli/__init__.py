@@ -278,7 +278,7 @@ class _Group(_TidyHelp, typer.core.TyperGroup):
     pass
 
 
-__doc_for_users__ = "A scaling lab for data-parallel PyTorch training, on DDP, FSDP2 and Horovod."
+__doc_for_users__ = "How a PyTorch training scales over processes and GPUs, with DDP, FSDP2 or Horovod."
 
 
 def _see_help(problem: Any) -> str:

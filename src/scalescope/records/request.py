@@ -137,7 +137,12 @@ class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
     # Only of what is typed: the request has numbers of processes instead, except that of probe
     nodes: A[
         tuple[int, ...],
-        Opt("Numbers of nodes instead of processes: 1,2,4, each with --per-node.", COUNTS, group="Launch", of_run=True),
+        Opt(
+            "Numbers of nodes, such as 1,2,4, instead of --np; each with --per-node processes.",
+            COUNTS,
+            group="Launch",
+            of_run=True,
+        ),
     ] = ()
     per_node: A[int | None, Opt("Processes on a node (default: the GPUs in --site).", _THREADS, group="Launch")] = None
     submit: A[
@@ -545,7 +550,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     resume: A[
         str,
         Opt(
-            "Resume this folder; limits may be given anew, and measure adds further --np, --batch and --engine.",
+            "Resume this folder; limits may change, and measure also adds --np, --batch and --engine.",
             FILE,
             metavar="DIR",
             again=True,

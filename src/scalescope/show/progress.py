@@ -72,7 +72,7 @@ class TerminalProgress(Progress):
         self._steps = f"step {steps:,}{self._of}" if steps else "starting"
 
     def note(self, text: str, kind: Kind = "plain") -> None:
-        """Print it, a detail only when verbose."""
+        """Print a note; details only when verbose."""
         if self._verbose or kind != "detail":
             self._print(text, "yellow" if kind == "problem" else "")
 

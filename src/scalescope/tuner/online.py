@@ -176,7 +176,7 @@ class OnlineSearch:
         return self.tuning
 
     def _run(self) -> None:
-        """Search and compare, from the ranks' first word to the decision."""
+        """Search and compare until there is a decision."""
         hello = self._files.hello()
         if hello.refused:
             raise UsageError(f"not tuned: {hello.refused}")

@@ -58,7 +58,7 @@ def of_cluster(cluster: "Cluster", request: ProbeRequest, screen: Screen) -> End
 VERB = Verb(
     "probe",
     ProbeRequest,
-    "What do links and cores give? Times collectives among ranks, alone and during compute; writes cluster.toml.",
+    "How fast is the network? Times collectives among ranks, alone and during compute; writes cluster.toml.",
     room("scalescope.estimation.probe", "probe_request"),
     room("scalescope.estimation.probe", "probe"),
     ("resume", "dry_run", *SHOWN),
