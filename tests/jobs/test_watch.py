@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from made_up_ranks import S, rank_log, span, step
 
+from scalescope.jobs.rank_log import RankLog
 from scalescope.jobs.watch import LaunchWatch, _waits_for_others
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
@@ -70,7 +71,7 @@ def stalled(folder: Path, *stacks: str, steps: tuple[int, ...] = (2, 2), in_init
         made = [step(60 + at, 61 + at) for at in range(count)]
         lines = [{"kind": "init_begin"}] if in_init else []
         rank_log(folder, *lines, *made, pid=rank + 1, rank=rank)
-        (folder / f"stack-{rank + 1}.txt").write_text(f"Thread 0x1:\n  File x\n\nCurrent thread 0x2:\n{stack}")
+        (folder / f"stack-h-{rank + 1}.txt").write_text(f"Thread 0x1:\n  File x\n\nCurrent thread 0x2:\n{stack}")
     watch = watch_on(folder)
     watch.tick()
     return watch.stalled(61.6)
@@ -169,22 +170,32 @@ def test_ranks_are_asked_for_their_stacks_with_the_signal_that_they_named(
 
     def answer(_: Job, host: str, pid: int, number: int) -> None:
         asked.append((host, pid, number))
-        (tmp_path / f"stack-{pid}.txt").write_text(BUSY)
+        (tmp_path / f"stack-{host}-{pid}.txt").write_text(BUSY)
 
     monkeypatch.setattr("scalescope.jobs.watch.signal_rank", answer)
     hello = {"kind": "hello", "version": 1, "host": "far", "pid": 7, "rank": 0, "stack_signal": 10, "t": 50 * S}
     (tmp_path / "agent-far-7.jsonl").write_text(json.dumps(hello) + "\n")
     rank_log(tmp_path, step(60, 61), pid=8, rank=1)
-    (tmp_path / "stack-8.txt").write_text(BUSY)
+    (tmp_path / "stack-h-8.txt").write_text(BUSY)
     watch = watch_on(tmp_path)
     watch.tick()
     watch.stalled(9)
     assert asked == [("far", 7, 10)]
 
 
+def test_ranks_of_two_hosts_with_one_process_id_keep_their_stacks_apart(tmp_path: Path) -> None:
+    for host, rank, stack in (("g", 1, BUSY), ("h", 0, IN_COLLECTIVE)):
+        rank_log(tmp_path, step(60, 61), pid=8, rank=rank)
+        log = (tmp_path / "agent-h-8.jsonl").rename(tmp_path / f"agent-{host}-8.jsonl")
+        RankLog(log).stack_path.write_text(f"Current thread 1:\n{stack}")
+    watch = watch_on(tmp_path)
+    watch.tick()
+    assert "rank 1 hangs" in watch.stalled(9)[0]
+
+
 def test_the_stack_of_the_main_thread_is_shown_which_is_the_last_of_a_dump(tmp_path: Path) -> None:
     rank_log(tmp_path, step(60, 61), pid=8)
-    (tmp_path / "stack-8.txt").write_text("Thread 1:\n  a\n\nThread 2:\n  b\n\nCurrent thread 3:\n  \x1b[1mc\n")
+    (tmp_path / "stack-h-8.txt").write_text("Thread 1:\n  a\n\nThread 2:\n  b\n\nCurrent thread 3:\n  \x1b[1mc\n")
     watch = watch_on(tmp_path)
     watch.tick()
     assert watch.stalled(9)[1].splitlines()[-3:] == ["  Python stack:", "    Current thread 3:", "      c"]
@@ -197,6 +208,7 @@ def test_the_stack_of_the_main_thread_is_shown_which_is_the_last_of_a_dump(tmp_p
         ('  File "/x/torch/autograd/graph.py", line 1 in backward\n', True),
         ('  File "/x/horovod/torch/mpi_ops.py", line 1 in poll\n', True),
         ('  File "mine.py", line 1 in wait\n', False),
+        ('  File "/home/me/horovod-trials/train.py", line 1 in load\n', False),
         ('  File "/x/torch/nn/linear.py", line 1 in forward\n', False),
         (BUSY * 3 + IN_COLLECTIVE, True),
         (BUSY * 4 + IN_COLLECTIVE, False),

@@ -84,7 +84,8 @@ class Recorder:
         if self.is_rank or self.is_broken:
             return
         host = socket.gethostname()
-        name = f"agent-{''.join(c if c.isalnum() else '_' for c in host)}-{os.getpid()}.jsonl"
+        who = f"{''.join(c if c.isalnum() else '_' for c in host)}-{os.getpid()}"
+        self.stack_path = os.path.join(self._folder, f"stack-{who}.txt")  # noqa: PTH118 - cheap
         hello = {
             "kind": "hello",
             "version": FORMAT_VERSION,
@@ -97,7 +98,7 @@ class Recorder:
             "stack_signal": stack_signal,
             **machine(),
         }
-        self._file = LineFile(os.path.join(self._folder, name), "record", os.O_APPEND)  # noqa: PTH118 - cheap
+        self._file = LineFile(os.path.join(self._folder, f"agent-{who}.jsonl"), "record", os.O_APPEND)  # noqa: PTH118 - cheap
         self._pending.insert(0, json.dumps(hello) + "\n")
         self.flush()
 

@@ -129,9 +129,8 @@ class Agent:
         self._recorder.become_rank(STACK_SIGNAL)
         if self._recorder.is_broken:
             return
-        stacks = os.path.join(self._folder, f"stack-{os.getpid()}.txt")  # noqa: PTH118 - cheap
         try:
-            self._stacks: Any = open(stacks, "w")  # noqa: SIM115 - stays open for the signal handler
+            self._stacks: Any = open(self._recorder.stack_path, "w")  # noqa: SIM115 - stays open for the signal handler
             faulthandler.register(STACK_SIGNAL, file=self._stacks, all_threads=True)
         except OSError:
             self._stacks = None  # a full disk: the recorder has said so

@@ -98,6 +98,11 @@ class RankLog:
         self._optimizers: list[int] = []  # Per event, which optimizer stepped
         self._gpu_marks: list[tuple[str, int, int]] = []
 
+    @property
+    def stack_path(self) -> Path:
+        """Where the rank writes its Python stack when it is asked to."""
+        return self._path.with_name(f"stack-{self._path.stem.removeprefix('agent-')}.txt")
+
     def at(self, clock: int, launch: Ending) -> int:
         """A time of the rank's clock on the launch's clock: the same one, unless the rank is on another host."""
         if self._clock and self._clock == clock_name():

@@ -82,7 +82,7 @@ class LaunchWatch:
             return f"nothing happened for {seconds:.0f} s and no rank has started", self._tail(LAUNCHER_OUTPUT)
         stacks = self._collect_stacks(logs)
         least = min(log.events for log in logs)
-        waiting = {id(log) for log in logs if _waits_for_others(stacks.get(log.pid, ""))}
+        waiting = {id(log) for log in logs if _waits_for_others(stacks.get(log, ""))}
         behind = [log for log in logs if log.events == least]
         suspects = [log for log in behind if id(log) not in waiting] or behind
         names = ", ".join(str(log.rank) for log in suspects)
@@ -105,23 +105,22 @@ class LaunchWatch:
             ]
             details += [
                 "  Python stack:",
-                *(f"    {line}" for line in stacks.get(log.pid, "not available").splitlines()),
+                *(f"    {line}" for line in stacks.get(log, "not available").splitlines()),
             ]
         return problem, "\n".join(details)
 
-    def _collect_stacks(self, logs: list[RankLog]) -> dict[int, str]:
+    def _collect_stacks(self, logs: list[RankLog]) -> dict[RankLog, str]:
         for log in logs:
             if log.stack_signal:
                 signal_rank(self._job, log.host, log.pid, log.stack_signal)
         deadline = time.monotonic() + _STACK_WITHIN_S
-        files = {log.pid: self._folder / f"stack-{log.pid}.txt" for log in logs}
-        while time.monotonic() < deadline and not all(_size(path) for path in files.values()):
+        while time.monotonic() < deadline and not all(_size(log.stack_path) for log in logs):
             time.sleep(0.05)
         stacks = {}
-        for pid, path in files.items():
-            if _size(path):  # of the threads in faulthandler's dump the main one is the last
+        for log in logs:
+            if _size(path := log.stack_path):  # of the threads in faulthandler's dump the main one is the last
                 threads = re.split(r"\n\n(?=Current thread|Thread)", path.read_text(errors="replace").strip())
-                stacks[pid] = without_escapes(threads[-1])
+                stacks[log] = without_escapes(threads[-1])
         return stacks
 
     def died(self, launcher: Launcher, code: int = 0) -> tuple[str, str]:
@@ -230,6 +229,6 @@ def _waits_for_others(stack: str) -> bool:
     """True when the innermost frames are inside a collective, or in a backward that waits for one."""
     frames = [line for line in stack.splitlines() if "File " in line][:4]
     return any(
-        (_COLLECTIVE.search(frame) and "torch" in frame) or any(package in frame for package in _PACKAGES)
+        (_COLLECTIVE.search(frame) and "torch" in frame) or any(f"/{package}/" in frame for package in _PACKAGES)
         for frame in frames
     )
