@@ -142,10 +142,10 @@ def test_exposed_communication_is_told_from_a_tenth_of_a_step() -> None:
 
     assert found(0.009) == {}
     told = found(0.012, hidden=0.004)["exposed_communication"]
-    assert told.sentence == "12 % of a step is exposed communication (12 ms), 25 % of all communication is hidden."
+    assert told.sentence == "Exposed communication takes 12 ms of a step (12 %); 25 % of all communication is hidden."
     assert told.evidence["hidden"] == "4 ms"
     assert told.evidence["messages of a step"] == "sizes unknown"
-    assert found(0.012)["exposed_communication"].sentence.endswith("(12 ms).")
+    assert found(0.012)["exposed_communication"].sentence.endswith("12 ms of a step (12 %).")
     unknown = findings(job([parts(0.1, exposed=0.012)]))["exposed_communication"]
     assert unknown.evidence["hidden"] == "unknown"
 

@@ -41,7 +41,7 @@ def ask_nccl(folder: str) -> None:
 
 
 class Network:
-    """What one rank sees; written down when the process ends."""
+    """The network as one rank sees it; written down when the process ends."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

@@ -64,7 +64,7 @@ def begin(folder: str, clock: StepClock, line: Callable[..., None], end: Callabl
 
 
 class RankZero:
-    """What one process pretends, and what is seen of it."""
+    """One process that runs as rank 0 of N, and what is seen of it."""
 
     never_compile = staticmethod(never_compile)  # for the engines, which import nothing of the agent
 

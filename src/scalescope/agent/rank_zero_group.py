@@ -24,7 +24,7 @@ Told = Callable[[str], None]  # Hears a sentence
 
 
 class Seams:
-    """Where torch.distributed is made to start such groups instead of the script's."""
+    """Places at which torch.distributed is made to start such groups instead of the script's."""
 
     def __init__(self, ranks: int, recording: Recording, warn: Told, miss: Told, refuse: Told) -> None:
         self._ranks, self._recording = ranks, recording

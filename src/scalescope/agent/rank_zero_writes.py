@@ -25,7 +25,7 @@ _Note = Callable[[str], None]
 
 
 class Writes:
-    """What a script would change, and where that goes instead."""
+    """Files that a script would change, and where they go instead."""
 
     def __init__(self, folder: str, saved: _Note, warn: _Note) -> None:
         self._ours = os.path.realpath(folder)
@@ -276,7 +276,7 @@ class Writes:
 
 
 class _Repository(str):
-    """What an upload gives back: the name of the repository, wherever it is asked for."""
+    """Result of an upload: the name of the repository, wherever it is asked for."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> _Repository:
         named = options.get("repo_id") or next((each for each in arguments if isinstance(each, str)), "")

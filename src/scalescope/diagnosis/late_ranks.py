@@ -22,7 +22,7 @@ _CAPTURE = "`scalescope explain --np N --engine horovod -- COMMAND` compares the
 
 @dataclass(frozen=True)
 class LateRanks:
-    """What steady steps tell about late ranks."""
+    """Late ranks, as steady steps tell them."""
 
     straggler: int | None = None
     late_s: Mapping[int, float] = field(default_factory=dict)  # Of a step that waits for a rank, medians

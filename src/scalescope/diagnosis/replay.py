@@ -24,7 +24,7 @@ class MessageCosts:
 
     sizes: Times  # Ascending sizes of which the cost is known, with their seconds
     seconds: Times
-    usual_bytes_per_s: float = 1e9  # What a byte more costs, where one size alone was seen
+    usual_bytes_per_s: float = 1e9  # The rate of further bytes, where one size alone was seen
 
     def cost(self, bytes_: Times) -> Times:
         """Straight lines between what was seen, a constant below, a rate above."""

@@ -36,7 +36,7 @@ class ShardedReplay(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """Where compute reaches the parameters of a module, or has its gradients."""
+    """Moment at which compute reaches the parameters of a module, or has its gradients."""
 
     kind: Literal["gathered", "reduced"]
     module: str

@@ -35,7 +35,7 @@ class ShardGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """How one step's gradients travel: fixed messages, or messages made up of whatever is ready at each cycle."""
+    """The exchange of one step's gradients: fixed messages, or messages of whatever is ready at each cycle."""
 
     backend: str  # As clusters name it: gloo, nccl, horovod-gloo, horovod-mpi, horovod-nccl
     messages: tuple[Message, ...]  # In the order in which they are sent; each waits for the one before

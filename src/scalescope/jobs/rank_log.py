@@ -100,7 +100,7 @@ class RankLog:
 
     @property
     def stack_path(self) -> Path:
-        """Where the rank writes its Python stack when it is asked to."""
+        """File to which the rank writes its Python stack when it is asked to."""
         return self._path.with_name(f"stack-{self._path.stem.removeprefix('agent-')}.txt")
 
     def at(self, clock: int, launch: Ending) -> int:

@@ -45,7 +45,7 @@ class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(NamedTuple):
-    """Where ranks of ours run: hosts and how they are reached."""
+    """Hosts on which ranks of ours run, and the way to reach them."""
 
     hosts: tuple[Host, ...] = ()  # Empty: this machine
     launcher: str = ""  # Empty: the usual one of the engine

@@ -24,7 +24,7 @@ _AS_USUAL = 0.98  # Samples of a step on average, over those of most, from which
 
 
 class _Line(msgspec.Struct):
-    """What the agent writes of a run as rank 0 of N; the kind says which fields count."""
+    """A line that the agent writes of a run as rank 0 of N; the kind says which fields count."""
 
     kind: str
     text: str = ""
@@ -54,7 +54,7 @@ class _Line(msgspec.Struct):
 
 
 class Seen(NamedTuple):
-    """What one process wrote."""
+    """Everything that one process wrote."""
 
     log: RankLog
     lines: list[_Line]

@@ -43,7 +43,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
-    """What ranks exchanged their messages over, as their hosts and NCCL's log tell."""
+    """The network over which ranks exchanged their messages, as their hosts and NCCL's log tell."""
 
     backend: str
     transport: str = ""  # tcp; of NCCL Socket, IB or the name of a plugin; empty: not told

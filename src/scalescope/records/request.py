@@ -179,7 +179,7 @@ class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostsRequest(WorkRequest, frozen=True, kw_only=True):
-    """Where processes are started."""
+    """Hosts on which processes are started."""
 
     hosts: A[tuple[Host, ...], _HOSTS] = ()
     env: A[dict[str, str], Opt("Environment variable for every rank; repeatable.", VARIABLES, group="Launch")] = {}

@@ -18,7 +18,7 @@ _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """What jobs need at one site; what is empty is left to the scheduler."""
+    """Needs of jobs at one site; what is empty is left to the scheduler."""
 
     account: str = ""
     partition: str = ""

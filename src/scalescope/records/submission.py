@@ -26,7 +26,7 @@ class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job stands."""
+    """State of a job."""
 
     state: Literal["waiting", "running", "done", "failed"]
     word: str  # The scheduler's own, such as TIMEOUT

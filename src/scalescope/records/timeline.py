@@ -44,7 +44,7 @@ class Timeline(Record, frozen=True, kw_only=True, tag="timeline"):
 
 
 class Breakdown(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time of a step goes, in seconds; the parts add up to the step; hidden time is extra.
+    """Time of a step by part, in seconds; the parts add up to the step; hidden time is extra.
 
     A part that the source cannot separate is None and its time is in other.
     """

@@ -49,7 +49,7 @@ class Scheduler(Protocol):
         """True for errors of a command that got no answer, and False where the answer was no."""
 
     def last_words(self, output: str) -> JobState | None:
-        """How a job that is not known any more ended, as the scheduler wrote into its output; None: it did not."""
+        """The end of a forgotten job, as the scheduler wrote it into the job's output; None: it wrote none."""
 
     def cancel(self, job_ids: Sequence[str]) -> tuple[str, ...]:
         """The command that cancels jobs."""

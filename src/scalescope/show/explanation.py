@@ -558,5 +558,5 @@ def _plain(value: Any) -> Any:
 
 
 def _known(record: msgspec.Struct) -> dict[str, Any]:
-    """Without what the source cannot tell."""
+    """Keep only what the source can tell."""
     return {name: value for name, value in _plain(record).items() if value is not None}

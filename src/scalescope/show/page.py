@@ -134,7 +134,7 @@ def _halves(answer: str) -> tuple[str, str]:
 
 
 def _section(section: Section, prefix: str, with_figures: bool) -> Laid:
-    """A section as the template takes it."""
+    """Lay out a section as the template takes it."""
     return {
         "id": f"{prefix}on-{section.name}",  # a figure may have the same name
         "heading": section.heading,

@@ -635,7 +635,7 @@ def _estimate_json(estimate: Estimate) -> dict[str, Any]:
 
 
 def measurement_json(measurement: Measurement, scaling: Scaling) -> dict[str, Any]:
-    """The same, with every launch and how it was seen."""
+    """JSON of a measurement: its points, with every launch and how it was seen."""
     told = points_json(scaling)
     seen = measurement.as_seen().runs
     for point in told["points"]:

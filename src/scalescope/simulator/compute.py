@@ -72,7 +72,7 @@ def _at(points: Sequence[ProfilePoint], sizes: Floats, values: Sequence[float]) 
 
 @dataclass(frozen=True)
 class Slowdown:
-    """Of compute by CPU contention among the ranks of a host: how much longer it takes, and the relative error."""
+    """Slowdown of compute by CPU contention among the ranks of a host, with its relative error."""
 
     slowdown: Floats
     error: Floats
@@ -110,7 +110,7 @@ def _contention_at(profile: ModelProfile, batch: int, copies: Floats) -> Slowdow
 
 @dataclass(frozen=True)
 class OverlapFactors:
-    """How much longer compute and messages take next to each other, and compute next to an idle engine: by cell."""
+    """Factors by which compute and messages slow each other, and an idle engine slows compute, by cell."""
 
     compute: Floats
     sending: Floats

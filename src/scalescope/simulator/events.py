@@ -23,7 +23,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class Traffic:
-    """What is to be sent: one row per message in its order, one column per cell."""
+    """Messages to send: one row per message in its order, one column per cell."""
 
     ready_s: Floats  # Work that backward has done when a message is ready; never less than the row before
     bytes: Floats  # One per message
@@ -37,7 +37,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class OverlapSlowdown:
-    """How much slower each side gets because of the other; a number, or one per cell."""
+    """Slowdown of each side by the other; a number, or one per cell."""
 
     compute: Floats | float = 1.0  # Backward, while a message travels
     sending: Floats | float = 1.0  # A message, while backward computes
@@ -45,7 +45,7 @@ class OverlapSlowdown:
 
 @dataclass(frozen=True)
 class Outcome:
-    """When everything was over, in each cell."""
+    """End of compute and messages, in each cell."""
 
     backward_s: Floats  # End of backward
     sent_s: Floats  # End of the last message, or of backward where that comes later

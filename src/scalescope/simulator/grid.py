@@ -29,7 +29,7 @@ DESCRIBED_LINKS = "the cluster's links are described, not measured: run scalesco
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be predicted."""
+    """A request for a prediction: of what, and for which cells."""
 
     profile: ModelProfile
     cluster: Cluster

@@ -38,7 +38,7 @@ ONE_RANK = "not visible from one rank: late ranks, work that depends on what eac
 
 
 class RecordedQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be predicted."""
+    """A request for a prediction from steps that were recorded as rank 0 of N."""
 
     what: str  # The command
     records: tuple[RankZero, ...]  # One for a number of processes

@@ -204,7 +204,7 @@ def _sharded(
 
 
 class _Links:
-    """What the messages of an exchange take between the ranks of every cell; nothing for one rank."""
+    """Seconds of an exchange's messages between the ranks of every cell; none for one rank."""
 
     def __init__(self, cluster: Cluster, exchange: Exchange, ranks: NDArray[np.int_], nodes: NDArray[np.int_]) -> None:
         self._cluster, self._exchange, self._ranks, self._nodes = cluster, exchange, ranks, nodes

@@ -302,7 +302,7 @@ class EventStream(Generic[Event]):
         return after
 
     def _skip(self, data: bytes, start: int, end: int) -> None:
-        """Counts what stands between events and does not belong there."""
+        """Count bytes between events that do not belong there."""
         if strange := len(data[start:end].strip(_SEPARATORS)):
             self.lose(0, strange, "there are bytes between events that are none")
 

@@ -139,7 +139,7 @@ class Collectives:
 
 @dataclass(frozen=True)
 class Issued:
-    """What FSDP2's ranges say of each collective, in the order of the collectives."""
+    """Facts that FSDP2's ranges tell of each collective, in the order of the collectives."""
 
     phase: NDArray[np.object_]  # forward, backward, or empty where no range holds it
     module: NDArray[np.object_]  # Whose parameters or gradients it carries

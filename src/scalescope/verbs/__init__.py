@@ -51,7 +51,7 @@ def resume_verb(verb: Verb, folder: Path, limits: Mapping[str, Any], progress: P
 
 
 def plan_verb(verb: Verb, request: Any) -> Iterable[str]:
-    """What the verb would start, or the job script where one would be submitted."""
+    """Lines of a dry run: what the verb would start, or the job script where one would be submitted."""
     assert verb.dry_run
     if not getattr(request, "submit", ""):
         return verb.dry_run(request)

@@ -295,7 +295,7 @@ def of_several(results: "list[Results]", request: ExplainRequest, screen: Screen
 
 
 def _end(record: Any, request: ExplainRequest, screen: Screen) -> Ending:
-    """By what the files turned out to be."""
+    """End of the verb, by what the files turned out to be."""
     from scalescope.records.autotune import Autotune
     from scalescope.records.scaling import Scaling
 

@@ -116,7 +116,7 @@ def _missing(jobs: Jobs, limits: dict[str, Any]) -> list[Script]:
 
 
 def _submission(verb: Verb, request: Any, folder: Path) -> Submission:
-    """What is asked of the scheduler, before there are jobs; it is kept, so values of --env are not in it."""
+    """The request to the scheduler, before there are jobs; it is kept, so values of --env are not in it."""
     hidden = {"env": masked(request.env)} if "env" in request.__struct_fields__ else {}
     return Submission(
         verb=verb.name,

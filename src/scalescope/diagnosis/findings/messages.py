@@ -102,7 +102,7 @@ def exposed_communication(case: Case) -> Finding | None:
         return None
     total = exposed_s + (accounting.hidden_s or 0.0)
     hidden = (
-        f", {format_share(accounting.hidden_s / total)} of all communication is hidden" if accounting.hidden_s else ""
+        f"; {format_share(accounting.hidden_s / total)} of all communication is hidden" if accounting.hidden_s else ""
     )
     engine, by_operation = engine_named(case.explanation.engine), case.exposed_by_operation(rank)
     own_s = sum(seconds for name, seconds in by_operation.items() if name in engine.operations)
@@ -116,11 +116,11 @@ def exposed_communication(case: Case) -> Finding | None:
     if len(by_operation) > 1:
         most = max(by_operation, key=lambda name: by_operation[name])
         whose = f", {format_share(by_operation[most] / sum(by_operation.values()))} of it {most}"
+    what = "Exposed communication takes" if accounting.transfer_s is None else "Transfers that no compute hides take"
     fewer = "" if of_others or not engine.fewer_exchanges else f"Fewer exchanges: {engine.fewer_exchanges}; or a"
     return Finding(
         id="exposed_communication",
-        sentence=f"{format_share(share)} of a step is exposed communication ({format_seconds(exposed_s)}{whose})"
-        f"{hidden}.",
+        sentence=f"{what} {format_seconds(exposed_s)} of a step ({format_share(share)}{whose}){hidden}.",
         evidence={
             "exposed": format_seconds(exposed_s),
             **{f"exposed {name}": format_seconds(seconds) for name, seconds in by_operation.items()},

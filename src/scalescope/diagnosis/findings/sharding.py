@@ -26,7 +26,7 @@ _Which = Callable[[Trace, Issued], NDArray[np.bool_]]
 
 
 class _Cost(NamedTuple):
-    """What some collectives cost a typical steady step; gathers and reductions of it that wait for no rank."""
+    """Cost of some collectives in a typical steady step; gathers and reductions of it that wait for no rank."""
 
     number: float = 0.0
     bytes: float = 0.0

@@ -144,7 +144,7 @@ def groups(vocabulary: Vocabulary) -> Numbers:
 
 
 def operation_of(name: str) -> str:
-    """allreduce, broadcast, ..."""
+    """The operation, such as `allreduce`, of an activity's name."""
     return name.removeprefix("NEGOTIATE_").lower()
 
 

@@ -67,7 +67,7 @@ class HorovodStream:
             self.events.lose(self.vocabulary.strange, 0, "some times are out of range")
 
     def around(self, start: float, end: float) -> Iterator[Columns]:
-        """Once more what was written between two moments, in microseconds, and a little before and after."""
+        """Read again what was written between two moments, in microseconds, and a little before and after."""
         pieces = self._places.holding(start, end, around=1)
         return self.events.again(pieces, self._sound, self.vocabulary.columns)
 

@@ -196,7 +196,7 @@ def _exchanges(found: Collector, rank: int, start_s: float, end_s: float, module
 
 
 def _merged(moments: Intervals, start_s: float, end_s: float) -> Intervals:
-    """What lies between two moments, with the shortest gaps closed where it is too much to draw."""
+    """Spans between two moments, with the shortest gaps closed where it is too much to draw."""
     moments, gap = union(np.maximum(moments.starts, start_s), np.minimum(moments.ends, end_s)), BRIDGED_S
     while len((merged := bridged(moments, gap)).starts) > _MOST_SPANS:
         gap *= 2
@@ -204,7 +204,7 @@ def _merged(moments: Intervals, start_s: float, end_s: float) -> Intervals:
 
 
 class _DeviceWork:
-    """What the GPU did in the window, and the calls that launched it."""
+    """Work of the GPU in the window, and the calls that launched it."""
 
     def __init__(self) -> None:
         self.start_s = array("d")

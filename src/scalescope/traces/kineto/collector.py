@@ -133,7 +133,7 @@ class _LaneNumbers(dict[int | str, int]):
 
 
 class Collector:
-    """What a file said so far; times are seconds since `zero_us`, the whole second before the file's first event."""
+    """Facts of a file so far; times are seconds since `zero_us`, the whole second before the file's first event."""
 
     def __init__(self) -> None:
         self.zero_us: float | None = None
@@ -215,7 +215,7 @@ class Collector:
         return (float(begin[real].min()), float(end[real].max())) if real.any() else (np.inf, -np.inf)
 
     def complete(self) -> None:
-        """Work off what waits after the last event, and name collectives by what launched them."""
+        """Handle the events that still wait after the last one, and name collectives by what launched them."""
         self._work_off()
         unnamed = []
         for at, arguments in self._unnamed:

@@ -58,7 +58,7 @@ CATEGORY = _Categories({name: category for category, names in _CATEGORIES.items(
 
 
 class Meaning(IntEnum):
-    """What an event's name says."""
+    """Meaning of an event's name."""
 
     OTHER = 0
     BACKWARD = 1
@@ -174,7 +174,7 @@ _ITEM_BYTES = {
 
 
 class Arguments(NamedTuple):
-    """What the arguments of a communication event say; empty, -1 or None where they do not."""
+    """Arguments of a communication event; empty, -1 or None where they do not."""
 
     operation: str
     bytes: int
@@ -209,7 +209,7 @@ def arguments_of(event: Event) -> Arguments:
 
 
 def correlation_of(event: Event) -> int:
-    """What ties a kernel to the call that launched it; -1 where the arguments do not say."""
+    """Number that ties a kernel to the call that launched it; -1 where the arguments do not say."""
     try:
         number = _correlated(event.args).correlation
     except UNREADABLE:
@@ -230,7 +230,7 @@ def _shape_bytes(shapes: object, kinds: object) -> int:
 
 
 class Facts(NamedTuple):
-    """What a trace says about itself around its events."""
+    """Facts that a trace tells about itself around its events."""
 
     rank: int | None
     world_size: int | None

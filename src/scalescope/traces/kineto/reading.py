@@ -212,7 +212,7 @@ def _calls(
 
 @dataclass(frozen=True)
 class _Spans:
-    """What was going on between two moments: read again, in whichever process."""
+    """Spans between two moments: read again, in whichever process."""
 
     stream: EventStream[Event]
     places: Places
