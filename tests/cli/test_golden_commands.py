@@ -265,6 +265,7 @@ WRONG = [
     "estimate mlp --engine none",
     "estimate mlp --efficiency 0",
     "probe --slots 0",
+    "measure python train.py",
     "probe --hosts a:1,a:1",
     "explain",
     "explain nowhere.json",

@@ -68,7 +68,7 @@ def test_without_waiting_the_job_and_how_to_collect_are_told(scalescope: Command
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [(2, "--np 9 is more than the 2 slots there are: lower it"), (1, "np1: no launch succeeded\ndetails")],
+    [(2, "--np 9: there is room for 2"), (1, "np1: no launch succeeded\ndetails")],
 )
 def test_the_error_of_the_job_is_the_error_here(scalescope: CommandLine, slurm_that, code: int, said: str) -> None:
     slurm_that(f"printf '6 launches\\nscalescope: {said}\\n' > job-17.out", shows("FAILED", code=f"{code}:0"))

@@ -189,7 +189,7 @@ def test_a_batch_that_cannot_be_shared_names_the_next_ones_that_can() -> None:
 
 def test_as_many_processes_as_slots_are_allowed() -> None:
     assert points(settled(np=(1, 8)))[-1].np == 8
-    with pytest.raises(UsageError, match="--np 9 is more than the 8 slots there are"):
+    with pytest.raises(UsageError, match="--np 9: there is room for 8"):
         points(settled(np=(1, 9)))
 
 

@@ -49,8 +49,8 @@ def test_the_fit_and_the_waterfall_are_a_line_each() -> None:
         "the fixed part is 5 % of the train time on 1 and 63 % of the train time on 32" in lines
     )
     assert (
-        "ideal 32.00 - 1.90 lost efficiency = 30.10 steady - 18.46 fixed cost = 11.64 train - 9.79 init "
-        "= 1.85 end to end" in lines
+        "ideal 32.00x; minus 1.90 lost efficiency: 30.10x steady; minus 18.46 fixed cost: 11.64x train; "
+        "minus 9.79 init: 1.85x end to end" in lines
     )
     assert (
         "a run 3 / 10 / 31 / 100 times longer would reach a train speedup of 19.5 / 25.8 / 28.6 / 29.6 on 32" in lines
@@ -67,7 +67,7 @@ def test_intervals_ranges_and_gains_are_told_apart() -> None:
     sure = shown(measured(batches=(32,), engines=("ddp",), kinds=("weak",)))
     assert "3.70±0.16" in sure
     assert "± or [ ]: 95 % t-intervals over launches, each by itself" in sure
-    assert "- 0.32 init + 0.04 launch and end = 3.27 end to end" in sure
+    assert "minus 0.32 init and plus 0.04 launch and end: 3.27x end to end" in sure
     assert "needs a run 3.7 times longer (end to end)" in sure
     assert "break-even with 1 process without an engine, train: never on 2 and 4" in sure
     few = shown(ranges())

@@ -65,6 +65,9 @@ def run(words: list[str]) -> int:
             result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
     except _BadWords as problem:
         said = problem.format_message()  # nothing when no command was typed, which printed the help
+        verb = next((verb for verb in VERBS if verb.name in words[:1]), None)
+        if "unexpected extra argument" in said and verb and "command" in verb.request.__struct_fields__ and not command:
+            said += f": a command stands after --, such as scalescope {verb.name} -- python train.py"
         return _fail(said + _see_help(problem), UsageError.exit_code) if said else UsageError.exit_code
     except ScalescopeError as problem:
         return _fail(str(problem), problem.exit_code)
@@ -278,7 +281,10 @@ class _Group(_TidyHelp, typer.core.TyperGroup):
     pass
 
 
-__doc_for_users__ = "How a PyTorch training scales over processes and GPUs, with DDP, FSDP2 or Horovod."
+__doc_for_users__ = """How a PyTorch training scales over processes and GPUs, with DDP, FSDP2 or Horovod.
+
+Start with scalescope study cnn, a built-in model, or scalescope study -- python train.py.
+"""
 
 
 def _see_help(problem: Any) -> str:

@@ -205,7 +205,7 @@ def points(settings: Settings) -> tuple[Point, ...]:
     most = max(point.np for point in planned)
     if most > settings.slots and not request.oversubscribe:
         raise UsageError(
-            f"--np {most} is more than the {settings.slots} slots there are: "
+            f"--np {most}: there is room for {settings.slots} (one process per GPU or core, or the slots of --hosts): "
             "lower it, name more with --hosts, or allow it with --oversubscribe"
         )
     return tuple(dict.fromkeys(planned))

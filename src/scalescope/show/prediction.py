@@ -554,7 +554,7 @@ def trust_words(prediction: Prediction) -> str:
         if prediction.checks:
             return ""
         if prediction.is_stated:  # --verify would measure another device than the one of the step times
-            return "nothing was verified: scalescope measure runs cells for real where these step times were taken"
+            return "predicted only: to check a setting, run scalescope measure where the step times were taken"
         return "nothing was verified here yet: --verify 3 runs three cells for real"
     factor = f"{known.factor:.3f}"
     corrected = "" if factor == "1.000" else f"steps are multiplied by {factor} for that, "

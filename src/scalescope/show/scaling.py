@@ -327,12 +327,20 @@ def waterfall_steps(point: ScalingPoint) -> list[Step]:
 
 
 def _waterfall_words(point: ScalingPoint) -> str:
-    """`ideal 32.00 - 1.90 lost efficiency = 30.10 steady - ... = 1.85 end to end`."""
-    told = []
+    """`ideal 32.00x; minus 1.90 lost efficiency: 30.10x steady; minus ...: 1.85x end to end`."""
+    told, taken = [], []
     for step in waterfall_steps(point):
-        equals = "" if step.kind in ("loss", "gain") else "= "
-        told.append(f"ideal {step.words}" if step.kind == "ideal" else f"{equals}{step.words} {step.name}")
-    return " ".join(told)
+        amount = number(abs(step.end - step.start), 2)
+        if step.kind in ("loss", "gain"):
+            taken.append(f"{'minus' if step.kind == 'loss' else 'plus'} {amount} {step.name}")
+        elif step.kind == "ideal":
+            told.append(f"ideal {amount}x")
+        elif taken:
+            told.append(f"{' and '.join(taken)}: {amount}x {step.name}")
+            taken = []
+        else:  # nothing is lost between two levels
+            told[-1] += f" and {step.name}"
+    return "; ".join(told)
 
 
 def _ninety_words(point: ScalingPoint) -> str:

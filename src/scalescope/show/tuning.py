@@ -31,7 +31,10 @@ def document(tuning: Tuning) -> Document:
                 Section(
                     "tuning",
                     "Tuning",
-                    facts=[*filter(None, (where, compared, f"ended: {reason}" if reason else "")), *notes],
+                    facts=[
+                        *filter(None, (where, compared, _more(tuning), f"ended: {reason}" if reason else "")),
+                        *notes,
+                    ],
                 ),
                 Section("tuning-samples", "Samples of the search", tables=[_samples(tuning)]),
                 Section("tuning-space", "What was searched", facts=_space(tuning)),
@@ -57,17 +60,23 @@ def sentence(tuning: Tuning) -> str:
     if tuning.decision == "use":
         return _use(tuning, listed(effort))
     if tuning.decision == "undecided":
-        told = f"Undecided: {f'{gain.words} from {finalist}' if gain else why}, {seen}; the default stays"
-        if more := tuning.more if gain else None:
-            took = f"about {plural(more.pairs, 'more pair')} ({format_seconds(more.seconds)})"
-            told += f"; {took} would tell a gain of {number(100 * more.gain, 0)} %"
-        return f"{told}."
+        told = f"{gain.words} from {finalist} is no clear gain" if gain else why
+        return f"Undecided: {told}, so the default stays ({listed(effort)})."
     if gain is None:
         return f"Keep the default: {why or 'no other setting promised a gain'} ({listed(effort)})."
     if gain.high < 0:
         return f"Keep the default: {finalist} is slower ({gain.words}), {seen}."
     none = "the gain is too small to count" if gain.low > 0 else "no significant gain"
     return f"Keep the default: {none} ({gain.words}) from {finalist}, {seen}."
+
+
+def _more(tuning: Tuning) -> str:
+    """Say how many more pairs would decide; empty where that is not known."""
+    more = tuning.more if tuning.gain and tuning.decision == "undecided" else None
+    if more is None:
+        return ""
+    took = f"about {plural(more.pairs, 'more pair')} of blocks ({format_seconds(more.seconds)})"
+    return f"{took} would tell a gain of {number(100 * more.gain, 0)} %"
 
 
 def _use(tuning: Tuning, effort: str) -> str:

@@ -78,8 +78,9 @@ def after_estimate(request: EstimateRequest, prediction: "Prediction", folder: P
 VERB = Verb(
     "estimate",
     EstimateRequest,
-    """How fast would it be? A map of speedup over processes and batch sizes, from one process and the
-    cluster's links; of a script, from its steps as rank 0 of N.
+    """How fast would it be? A map of speedup over processes and batch sizes, of a MODEL or a script.
+
+    A MODEL is profiled on one process; a script runs on one device as rank 0 of N.
 
     scalescope estimate resnet50 --np 1..32 --batch 8,16,...,512 --cluster cluster.toml
 
