@@ -25,7 +25,14 @@ def test_reading_works_as_without_the_agent_and_changed_files_are_named(watch, t
     (tmp_path / "old.txt").write_text("old")
     os.utime(tmp_path / "old.txt", (1, 1))
     (tmp_path / "kept.txt").write_text("kept")
-    script = READING + BEGINNING + "step(); print(Reader().read('kept.txt')); pathlib.Path('kept.txt').read_bytes()"
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "entry_points.txt").write_text("")
+    script = (
+        READING
+        + "open('site-packages/entry_points.txt').close()\n"
+        + BEGINNING
+        + "step(); print(Reader().read('kept.txt')); pathlib.Path('kept.txt').read_bytes()"
+    )
     watched = watch(script, SCALESCOPE_SINCE_NS=str(time.time_ns() - 60 * 10**9))
     assert watched.log.changed_files_read == [str(tmp_path / "kept.txt")]
     assert watched.stdout.splitlines() == [

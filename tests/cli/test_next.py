@@ -161,9 +161,9 @@ def test_what_can_be_neither_launched_nor_tuned_is_measured_next_as_it_is(tmp_pa
 
 def test_a_script_that_was_mapped_is_measured_as_it_is(scalescope: CommandLine) -> None:
     (scalescope.folder / "train.py").touch()
-    request = EstimateRequest(command=("python", "train.py"), np=(1, 2), cluster="cluster.toml")
+    request = EstimateRequest(command=("python3", "train.py"), np=(1, 2), cluster="cluster.toml")
     line = after_estimate(request, made_predictions.hopeless(), scalescope.folder)
-    assert line == "scalescope measure --np 1,2 -- python train.py"
+    assert line == "scalescope measure --np 1,2 -- python3 train.py"
     assert scalescope.in_this_process("measure", "--dry-run", *shlex.split(line)[2:]).stdout
 
 

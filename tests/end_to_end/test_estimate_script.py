@@ -122,7 +122,7 @@ def _many(line: CommandLine) -> str:
             ("--verify", "1", "--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", SHARDED),
             "--verify starts the ranks itself",
         ),
-        (("--", "python", str(ROOT / "examples/train_horovod.py")), "scalescope measure"),
+        (("--", sys.executable, str(ROOT / "examples/train_horovod.py")), "scalescope measure"),
     ],
 )
 def test_what_a_script_cannot_be_asked_is_one_line(line: CommandLine, words: tuple[str, ...], told: str) -> None:

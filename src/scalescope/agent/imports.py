@@ -53,6 +53,8 @@ class StaleReads:
             return
         if path.endswith((".py", ".pyc")) or path.startswith(_NOT_DATA) or path.startswith(self._own_folder):
             return
+        if "/site-packages/" in path or "/dist-packages/" in path:  # what pip has just installed
+            return
         if self._since_s < changed_s < self._started_s and path not in self.found:
             self.found.append(path)
 
