@@ -87,7 +87,7 @@ def document(explanation: Explanation) -> Document:
 
 
 def sentence(explanation: Explanation) -> str:
-    """The answer: where a step goes, and what to change first."""
+    """The answer: the finding with the largest gain, and where a step goes."""
     parts = explanation.accounting
     if parts is None and explanation.network and not explanation.ranks:
         advice = f" {plain(explanation.findings[0].sentence, 300)}" if explanation.findings else ""
@@ -97,7 +97,7 @@ def sentence(explanation: Explanation) -> str:
     shares = {part: share for part in PARTS if (share := part.share(parts)) is not None}
     names = {"input": "waiting for input"}
     if len(shares) <= 2:
-        names["other"] = f"what a {explanation.kind} alone cannot tell"
+        names["other"] = f"unknown (a {explanation.kind} alone does not tell it)"
     if explanation.too_heavy and parts.compute_s is None:
         names["other"] = "forward, backward and communication"
     visible = [part for part, share in shares.items() if share >= _VISIBLE] or list(shares)[:1]
@@ -115,8 +115,8 @@ def sentence(explanation: Explanation) -> str:
     step = explanation.step_s if explanation.step_s is not None else parts.step_s
     traced = "" if explanation.traced_step_s is not None else "traced "
     findings = by_gain(explanation.findings)
-    advice = _with_gain(findings[0], explanation) if findings else "Nothing stands out"
-    return f"A {traced}{format_seconds(step)} step is {listed(told)}{hidden}. {advice}."
+    goes = f"A {traced}{format_seconds(step)} step is {listed(told)}{hidden}."
+    return f"{_with_gain(findings[0], explanation)}. {goes}" if findings else f"{goes} Nothing stands out."
 
 
 def network_lines(network: Network | None) -> list[str]:
