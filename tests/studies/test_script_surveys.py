@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from test_measurement import measurement, run
 from test_script_map import cluster, survey
@@ -84,6 +85,15 @@ def test_launches_next_to_one_process_alone_are_compared_at_the_pace_of_the_prof
     after = corrected_by(mapped(), measurement(run("none", 1, 80), run("ddp", 2, 80)))
     (check,) = after.checks
     assert [check.measured_s, check.pace] == pytest.approx([0.22, 0.1 / 0.11])
+
+
+def test_launches_of_strong_scaling_check_no_cell_of_weak_scaling() -> None:
+    """Their batch was not launched on one process, so nothing tells how much faster they are."""
+    share = run("ddp", 2, 80)
+    share = msgspec.structs.replace(share, point=msgspec.structs.replace(share.point, batch=64))
+    after = corrected_by(mapped(), measurement(run("none", 1, 80), run("ddp", 2, 80), share))
+    assert [(check.np, check.batch) for check in after.checks] == [(2, 8)]
+    assert [(cell.np, cell.batch) for cell in after.cells if cell.verified] == [(2, 8)]
 
 
 def test_launches_that_match_no_cell_of_several_processes_leave_the_map_alone() -> None:

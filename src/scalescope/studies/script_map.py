@@ -78,7 +78,8 @@ def corrected_by(prediction: Prediction, measurement: Measurement) -> Prediction
     """The map after the training was measured: cells that were launched show that, and move the others.
 
     Where one process was launched without an engine in the same rounds, a step is compared with its step, at the pace
-    of the profile: the speed of a shared machine drifts by more than a map is wrong.
+    of the profile: the speed of a shared machine drifts by more than a map is wrong. Launches of another batch, which
+    strong scaling adds, have no such process, and check nothing.
     """
     runs = measurement.as_seen().runs
     alone = {(run.round, run.point.batch): run for run in runs if run.point.np == 1 and run.point.engine == PLAIN.name}
@@ -95,8 +96,8 @@ def corrected_by(prediction: Prediction, measurement: Measurement) -> Prediction
         together = [
             msgspec.structs.replace(run, pairs=((one_process.mean_step_s, run.mean_step_s),))
             for run in own
-            if (one_process := alone.get((run.round, run.point.batch)))
+            if one and (one_process := alone.get((run.round, run.point.batch)))
         ]
-        if own:
-            checks.append(check_of(cell, (one and together) or own, one.step_s if one else 0.0))
+        if together or (own and not alone):
+            checks.append(check_of(cell, together or own, one.step_s if one else 0.0))
     return corrected(prediction, checks) if checks else prediction
