@@ -186,4 +186,4 @@ def test_measure_obeys_a_real_quota(one_core: Path, tmp_path: Path):
     assert "OMP_NUM_THREADS=1 " in one.stdout
     two = inside("measure", "mlp", "--np", "1,2", "--dry-run")
     assert two.returncode == 2
-    assert "--np 2 is more than the 1 slots" in two.stderr
+    assert "--np 2: there is room for 1" in two.stderr

@@ -90,7 +90,7 @@ def test_threads_come_from_physical_cores_and_slots_from_hyperthreads() -> None:
     assert [point.np for point in points(cloud)] == [1, 1, 2]
     assert cloud.threads_per_rank == 1
     assert settled(physical=4, logical=8, workload=MLP, np=(1, 2)).threads_per_rank == 2
-    with pytest.raises(UsageError, match="--np 3 is more than the 2 slots"):
+    with pytest.raises(UsageError, match="--np 3: there is room for 2"):
         points(settled(physical=1, logical=2, workload=MLP, np=(1, 3)))
     assert points(settled(physical=1, logical=1, gpus=4, workload=MLP, np=(1, 4)))
 
@@ -104,7 +104,7 @@ def test_threads_fit_the_host_with_the_fewest_cores_per_rank() -> None:
 
 
 def test_more_processes_than_slots_need_a_word() -> None:
-    with pytest.raises(UsageError, match=r"--np 9 is more than the 8 slots.*--oversubscribe"):
+    with pytest.raises(UsageError, match=r"--np 9: there is room for 8.*--oversubscribe"):
         points(settled(workload=MLP, np=(9,)))
     assert points(settled(workload=MLP, np=(9,), oversubscribe=True))
 
@@ -209,7 +209,7 @@ def test_nothing_of_this_machine_holds_for_ranks_that_a_launch_line_places(line:
     job = make_job(settings, points(settings)[-1], Path("/out/x"), "m", 1)
     assert "GLOO_SOCKET_IFNAME" not in job.env
     if not elsewhere:
-        with pytest.raises(UsageError, match="--np 4 is more than the 2 slots"):
+        with pytest.raises(UsageError, match="--np 4: there is room for 2"):
             points(settled(physical=1, logical=2, command=command, launcher="own", np=(1, 4)))
 
 

@@ -242,7 +242,7 @@ def test_explain_takes_several_timelines_and_tables_at_once(scalescope, tmp_path
     traces = HERE / "tests" / "data" / "traces" / "horovod"
     mpi, gloo = str(traces / "mpi_cnn.json.gz"), str(traces / "gloo_nocache.json.gz")
     done = scalescope.in_this_process("explain", mpi, gloo, "-o", str(tmp_path / "both"))
-    assert done.stdout.startswith("mpi_cnn.json.gz: A ")
+    assert done.stdout.startswith("mpi_cnn.json.gz: Transfers that no compute hides take ")
     assert "gloo_nocache.json.gz is faster: step of 2 ranks, horovod over mpi against" in done.stdout
     assert "Page: both/report.html" in done.stdout
     assert (tmp_path / "both" / "report.html").is_file()
