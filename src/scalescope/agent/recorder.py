@@ -17,7 +17,7 @@ FORMAT_VERSION = 1
 
 
 class LineFile:
-    """A file of lines of this rank. What cannot be written is said once, and the training goes on without it."""
+    """A file of lines of this rank. A failed write is reported once, and the training continues without it."""
 
     def __init__(self, path: str, what: str, how: int) -> None:
         self._what, self._number = what, -1
