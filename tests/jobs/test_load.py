@@ -3,6 +3,7 @@
 import os
 import resource
 import time
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -11,7 +12,6 @@ import psutil
 import pytest
 import torch
 
-from scalescope import host
 from scalescope.jobs import load
 from scalescope.jobs.load import LoadMeter, Peers
 
@@ -31,7 +31,8 @@ class Machine:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.all = Times()
+        self.all = Times()  # of core 0, which is ours
+        self.others = Times()  # of core 1, which is another job's
         self.own: dict[int, tuple[float, float]] = {}
 
     def usage(self, who: int) -> SimpleNamespace:
@@ -43,7 +44,8 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
     monkeypatch.setattr(load, "time", SimpleNamespace(monotonic=lambda: made.now))
-    monkeypatch.setattr(psutil, "cpu_times", lambda: made.all)
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [made.all, made.others])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
     monkeypatch.setattr(resource, "getrusage", made.usage)
     return made
 
@@ -58,7 +60,14 @@ def test_foreign_load_is_the_cpu_time_of_neither_us_nor_our_children(machine: Ma
     found = meter.read()
     assert (meter.elapsed_s, meter.own_s) == (10, 10)
     assert found.foreign_cores == pytest.approx((35 - 10) / 10)
-    assert found.cores == host.cores().machine_logical
+    assert found.cores == 1
+
+
+def test_work_on_cores_of_other_jobs_is_not_foreign_load(machine: Machine) -> None:
+    meter = LoadMeter()
+    machine.now += 10
+    machine.all, machine.others = Times(user=10), Times(user=1000)
+    assert meter.read().foreign_cores == pytest.approx(1.0)
 
 
 def test_rounding_makes_no_negative_load_and_no_division_by_zero(machine: Machine) -> None:
@@ -103,14 +112,14 @@ class Live:
         assert handle.dtype == torch.float64
 
 
-def boot_number() -> int:
-    return 1 + int(Path("/proc/sys/kernel/random/boot_id").read_text()[:8], 16)
+def place_number() -> int:
+    return 1 + zlib.crc32(f"{Path('/proc/sys/kernel/random/boot_id').read_text()}[0]".encode())
 
 
 @pytest.mark.parametrize("averages", [True, False])
 def test_peers_on_the_same_machine_are_no_foreigners(machine: Machine, averages: bool) -> None:
     live = Live(3, averages)
-    live.others = {0: boot_number(), 2: boot_number() + 1}  # rank 2 is elsewhere
+    live.others = {0: place_number(), 2: place_number() + 1}  # rank 2 is elsewhere
     peers = Peers(live, torch.device("cpu"), 1, 3)
     meter = LoadMeter()
     machine.now += 10
@@ -123,9 +132,9 @@ def test_peers_on_the_same_machine_are_no_foreigners(machine: Machine, averages:
 
 
 @pytest.mark.parametrize("averages", [True, False])
-def test_the_most_of_all_ranks_is_known_to_all(averages: bool) -> None:
+def test_the_most_of_all_ranks_is_known_to_all(machine: Machine, averages: bool) -> None:
     live: Any = Live(2, averages)
-    live.others = {1: boot_number()}
+    live.others = {1: place_number()}
     peers = Peers(live, torch.device("cpu"), 0, 2)
     live.others = {1: 0.75}
     assert (peers.most(0.5), peers.most(0.9)) == pytest.approx((0.75, 0.9))

@@ -1,8 +1,9 @@
-"""The load of other programs on this machine while a launch runs."""
+"""The load of other programs on the cores that a job may use, while a launch runs."""
 
 import os
 import resource
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ _IDLE = ("idle", "iowait", "guest", "guest_nice")
 
 
 class LoadMeter:
-    """Counts CPU time from its making on: all there was, less what we and our children took."""
+    """Counts CPU time from its making on: all that our cores worked, less what we and our children took.
+
+    On a shared node the cores of other jobs do not count.
+    """
 
     def __init__(self) -> None:
         self._load_average = os.getloadavg()[0]
-        self._began, self._busy_s, self._own_s = time.monotonic(), _busy_s(), _own_s()
+        self._cores = _cores()
+        self._began, self._busy_s, self._own_s = time.monotonic(), _busy_s(self._cores), _own_s()
 
     @property
     def elapsed_s(self) -> float:
@@ -33,16 +38,16 @@ class LoadMeter:
 
     def read(self) -> Load:
         """The load since the beginning; all children that count must have been waited for."""
-        foreign_s = (_busy_s() - self._busy_s) - self.own_s
+        foreign_s = (_busy_s(self._cores) - self._busy_s) - self.own_s
         return Load(
             foreign_cores=max(foreign_s / self.elapsed_s, 0.0),
-            cores=host.cores().machine_logical,
+            cores=len(self._cores) or host.cores().machine_logical,
             load_average=self._load_average,
         )
 
 
 class Peers:
-    """The ranks of this job on this rank's machine: their CPU time is not foreign."""
+    """The ranks of this job on this rank's cores of this machine: their CPU time is not foreign."""
 
     def __init__(self, live: Any, device: Any, rank: int, world: int) -> None:
         import torch
@@ -50,11 +55,11 @@ class Peers:
         self._live, self._rank, self._world = live, rank, world
         self._values = torch.zeros(world + 1, dtype=torch.float64, device=device)
         machine = Path("/proc/sys/kernel/random/boot_id").read_text()
-        machines = self._of_all(1 + int(machine[:8], 16))
-        self._here = machines == machines[rank]
+        places = self._of_all(1 + zlib.crc32(f"{machine}{sorted(_cores())}".encode()))
+        self._here = places == places[rank]
 
     def foreign_cores(self, meter: LoadMeter) -> float:
-        """Cores that other programs used on this rank's machine since the meter's making; every rank has to ask."""
+        """Cores that other programs used among this rank's since the meter's making; every rank has to ask."""
         own_s = meter.own_s
         others_s = float(self._of_all(own_s)[self._here].sum()) - own_s
         return max(meter.read().foreign_cores - others_s / meter.elapsed_s, 0.0)
@@ -71,10 +76,18 @@ class Peers:
         return (self._values[:-1] * self._world / self._values[-1]).round(decimals=9)
 
 
-def _busy_s() -> float:
-    """CPU seconds that all cores have worked, or were taken away by a hypervisor."""
-    times = psutil.cpu_times()._asdict()
-    return float(sum(seconds for kind, seconds in times.items() if kind not in _IDLE))
+def _cores() -> frozenset[int]:
+    """Numbers of the cores that this process may use; empty where the system does not tell."""
+    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
+
+
+def _busy_s(cores: frozenset[int]) -> float:
+    """CPU seconds that these cores have worked, or were taken away by a hypervisor."""
+    everything = psutil.cpu_times(percpu=True)
+    known = [everything[number] for number in cores if number < len(everything)]
+    return sum(
+        float(seconds) for each in known or everything for kind, seconds in each._asdict().items() if kind not in _IDLE
+    )
 
 
 def _own_s() -> float:
