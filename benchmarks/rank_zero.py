@@ -17,7 +17,7 @@ from scalescope.api import estimate, measure
 
 FOLDER = Path("results") / "bench" / "rank_zero"
 TRAININGS: dict[str, tuple[str, ...]] = {
-    "cnn, DDP": ("examples/train_ddp.py", "--epochs", "8"),
+    "cnn, DDP": ("examples/train_ddp.py", "--epochs", "4", "--samples", "16384"),
     "gpt, DDP": ("examples/train_gpt.py", "--engine", "ddp"),
     "gpt, FSDP2": ("examples/train_gpt.py", "--engine", "fsdp2"),
     "blocks, FSDP2": ("examples/slow_sharded.py", "--steps", "200", "--reshard"),

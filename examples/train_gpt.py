@@ -86,7 +86,9 @@ def main() -> None:
         torch.cuda.set_device(device)
     dist.init_process_group(asked.backend or ("nccl" if on_gpu else "gloo"))
     torch.manual_seed(0)
-    model = wrapped(Gpt(asked).to(device), asked, device)
+    with device:
+        model = Gpt(asked)
+    model = wrapped(model, asked, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     began = time.perf_counter()
     for step in range(asked.steps):

@@ -22,6 +22,7 @@ class Times(NamedTuple):
     steal: float = 0.0
     idle: float = 0.0
     iowait: float = 0.0
+    softirq: float = 0.0
     guest: float = 0.0
     guest_nice: float = 0.0
 
@@ -51,11 +52,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_foreign_load_is_the_cpu_time_of_neither_us_nor_our_children(machine: Machine) -> None:
-    machine.all = Times(1000, 1000, 1000, 1000, 1000, 1000, 1000)
+    machine.all = Times(1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000)
     machine.own = {resource.RUSAGE_SELF: (100, 100), resource.RUSAGE_CHILDREN: (100, 100)}
     meter = LoadMeter()
     machine.now += 10
-    machine.all = Times(1020, 1010, 1005, 5000, 6000, 7000, 8000)
+    machine.all = Times(1020, 1010, 1005, 5000, 6000, 6500, 7000, 8000)
     machine.own = {resource.RUSAGE_SELF: (101, 102), resource.RUSAGE_CHILDREN: (103, 104)}
     found = meter.read()
     assert (meter.elapsed_s, meter.own_s) == (10, 10)

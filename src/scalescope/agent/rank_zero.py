@@ -28,7 +28,7 @@ EXIT_CODE = 86  # Of a process that we end, for the parent to know
 REFUSED = "not run as rank 0 of N: "  # Before the reason, in a line for the parent
 _LAUNCHERS = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _WARM_UP = 3  # DDP makes its buckets anew in the second step, in the third with a static graph
-_AFTER_RECORDING = 1  # Steps after a recorded one that do not count; a GPU has lost its head start as well
+_AFTER_RECORDING = 1  # Steps after a recorded one that do not count; on a GPU one more, for the host's head start
 _FEWEST, _MOST = 4, 200  # Steps of a block that are timed
 _BLOCK_S = 0.25
 _FEWEST_ROUNDS, _MOST_ROUNDS = 2, 20
@@ -221,10 +221,9 @@ class RankZero:
                 break
             yield after
             between.take()
-            self._synchronize()
+            # Nothing waits for a GPU here: its clock is in the stream, and a host without its head start delays steps.
             first, cpu, wall = self._clock.complete, time.process_time(), now()
             yield steps
-            self._synchronize()
             seconds, cpu = (now() - wall) * 1e-9, time.process_time() - cpu
             self._line("rank_zero_timed", first=first, steps=steps, cpu=cpu, seconds=seconds)
             taken = between.take()
@@ -249,12 +248,6 @@ class RankZero:
                 summary = self.recording.summary(0 if step.whole else step.begin)
                 self._line("rank_zero_step", samples=step.samples, finite=finite, groups=groups, **summary)
                 break
-
-    def _synchronize(self) -> None:
-        if self._is_gpu:
-            import torch
-
-            torch.cuda.synchronize()
 
     # Memory
 

@@ -12,7 +12,8 @@ import psutil
 from scalescope import host
 from scalescope.records.run import Load
 
-_IDLE = ("idle", "iowait", "guest", "guest_nice")
+# Interrupts are charged to no process: messages of our own ranks make most of them.
+_NOT_OF_PROGRAMS = ("idle", "iowait", "irq", "softirq", "guest", "guest_nice")
 
 
 class LoadMeter:
@@ -82,12 +83,11 @@ def _cores() -> frozenset[int]:
 
 
 def _busy_s(cores: frozenset[int]) -> float:
-    """CPU seconds that these cores have worked, or were taken away by a hypervisor."""
+    """CPU seconds that programs had these cores, or a hypervisor took them away."""
     everything = psutil.cpu_times(percpu=True)
     known = [everything[number] for number in cores if number < len(everything)]
-    return sum(
-        float(seconds) for each in known or everything for kind, seconds in each._asdict().items() if kind not in _IDLE
-    )
+    kinds = [kind for kind in everything[0]._fields if kind not in _NOT_OF_PROGRAMS]
+    return sum(float(getattr(each, kind)) for each in known or everything for kind in kinds)
 
 
 def _own_s() -> float:
