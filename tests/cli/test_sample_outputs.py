@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,12 +27,19 @@ def samples() -> list[Sample]:
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         for block in BLOCK.findall(page.read_text()):
             for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-                command, _, shown = part.partition("\n")
+                command, _, shown = part.replace("\\\n", "").partition("\n")
                 words = shlex.split(command, comments=True)[1:]
                 paths = [word for word in words[1:] if not word.startswith("-")]
                 if shown and words[0] in READS and "--" not in words and all((ROOT / path).is_file() for path in paths):
                     found.append(Sample(page, words, shown))
     return found
+
+
+def as_on_a_page(line: str) -> str:
+    """A line as a terminal of 100 columns wraps it, but for a command, which is to be copied."""
+    if len(line) <= 100 or line.startswith("Next: "):
+        return line
+    return textwrap.fill(line, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def test_there_are_samples() -> None:
@@ -42,7 +50,7 @@ def test_there_are_samples() -> None:
 def test_a_page_shows_what_the_command_prints(sample: Sample, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     said = CommandLine(ROOT).in_this_process(*sample.words).stdout
-    printed = "".join(f"{line.rstrip()}\n" for line in said.strip("\n").splitlines())
+    printed = "".join(f"{as_on_a_page(line.rstrip())}\n" for line in said.strip("\n").splitlines())
     if os.environ.get("SCALESCOPE_GOLDENS") == "write":
         sample.page.write_text(sample.page.read_text().replace(sample.shown, printed))
     else:
