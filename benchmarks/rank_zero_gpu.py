@@ -1,12 +1,14 @@
 """A GPT as rank 0 of N on one GPU, against real ranks on it: step, peak memory, and what recording costs.
 
-The truth is a real NCCL group of one, and for memory two real ranks that share the GPU over gloo.
+The truth is a real NCCL group of one, and for memory two real ranks that share the GPU over gloo. With NCCL some
+launches of DDP still hold the first buckets while the second ones are made: `at most` is the largest peak seen.
 `python -m benchmarks.rank_zero_gpu --layers 24 --width 1536` takes the options of examples/train_gpt.py.
 """
 
 import re
 import subprocess
 import sys
+from statistics import median
 from typing import Any
 
 from benchmarks.shared import ROOT, print_table
@@ -30,21 +32,19 @@ def rank_zero_gpu(*options: str) -> list[dict[str, Any]]:
     rows = []
     for engine in ("ddp", "fsdp2"):
         words = (SCRIPT, "--engine", engine, *SIZE, *options)
-        before = real(1, *words, "--steps", "60")
+        truth = [real(1, *words, "--steps", "60")]
         found = {np: as_rank_zero(np, *words) for np in RANKS}
-        step_ms, memory_gib = (sum(pair) / 2 for pair in zip(before, real(1, *words, "--steps", "60"), strict=True))
+        truth += [real(1, *words, "--steps", "60") for _ in range(2)]
         for np, record in found.items():
             row = {"engine": engine, "as rank 0 of": np, **_of(record)}
             if np == 1:
-                row |= _against(record, step_ms, memory_gib)
+                row |= _against(record, truth)
             rows.append(row)
             print_table([row])
         words = (*words, "--backend", "gloo")
         record = as_rank_zero(2, *words)
-        _, memory_gib = real(2, *words, "--steps", "8")
-        rows.append(
-            {"engine": f"{engine} over gloo", "as rank 0 of": 2, **_of(record), **_against(record, 0.0, memory_gib)}
-        )
+        row = {"engine": f"{engine} over gloo", "as rank 0 of": 2, **_of(record)}
+        rows.append(row | _against(record, [(0.0, real(2, *words, "--steps", "8")[1])]))
         print_table(rows[-1:])
     return rows
 
@@ -74,11 +74,15 @@ def _of(record: RankZero) -> dict[str, Any]:
     }
 
 
-def _against(record: RankZero, step_ms: float, memory_gib: float) -> dict[str, Any]:
+def _against(record: RankZero, truth: list[tuple[float, float]]) -> dict[str, Any]:
+    """Its errors against the median step, if there is one, and the usual peak of real launches."""
+    steps_ms, peaks_gib = zip(*truth, strict=True)
+    step_ms, usual_gib = median(steps_ms), min(peaks_gib)
     found: dict[str, Any] = {}
     if step_ms:
         found |= {"real ms": step_ms, "error %": 100 * (1e3 * record.compute_s / step_ms - 1)}
-    return found | {"real GiB": memory_gib, "memory error %": 100 * (record.memory_bytes / 2**30 / memory_gib - 1)}
+    error = 100 * (record.memory_bytes / 2**30 / usual_gib - 1)
+    return found | {"real GiB": usual_gib, "at most": max(peaks_gib), "memory error %": error}
 
 
 if __name__ == "__main__":
