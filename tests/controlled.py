@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scalescope.jobs.plan import AGENT_HOOK
+from watched import HOOKED
 
 SERVER = """
 import atexit, gc, json, os, signal, sys, torch, torch._dynamo
@@ -57,8 +57,7 @@ class Ranks:
         self.folder = folder
         self._runs = 0
         self.env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "SCALESCOPE_TUNE": "1"}
-        paths = f"{AGENT_HOOK}{os.pathsep}{os.environ.get('PYTHONPATH', '')}".rstrip(os.pathsep)
-        around = {**os.environ, **self.env, "SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": paths}
+        around = {**os.environ, **self.env, "SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": HOOKED}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with (folder / "stderr").open("w") as errors:
             self.server = subprocess.Popen(

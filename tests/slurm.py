@@ -22,7 +22,7 @@ from hosts import NETNS_CONFIG, NETNS_MOUNTS, Lab
 
 NODES = ("n1", "n2", "n3", "n4")
 CONTROLLER = "controller"
-START_SECONDS = 60
+PATIENCE_S = 180  # Of busy cores: for the daemons to start, and for an allocation
 # Not `ip netns exec`, which hides the control groups that slurmd wants. What dies with the tests is told by the kernel.
 ENTER = 'mount --bind "$0" /etc/hosts && hostname "$1" && shift && exec "$@"'
 WITHOUT_PRIVATE = ["sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
@@ -83,7 +83,7 @@ class Slurm:
 
     def allocate(self, nodes: int, argv: list[str], **options: Any) -> subprocess.CompletedProcess[Any]:
         """Run a command with a fresh allocation (SLURM_JOB_ID and the rest), given back when the command ends."""
-        return self.run(["salloc", "--quiet", "--immediate=60", f"--nodes={nodes}", *argv], **options)
+        return self.run(["salloc", "--quiet", f"--immediate={PATIENCE_S}", f"--nodes={nodes}", *argv], **options)
 
     def kill_node(self, name: str) -> None:
         """Kill a node's slurmd, which leaves the processes of jobs on it."""
@@ -159,7 +159,7 @@ class Slurm:
         return bool(shown.stdout.strip() == f"idle {len(NODES)}")
 
     def _wait_for(self, is_true: Any, what: str) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + PATIENCE_S
         while not is_true():
             ended = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
             if ended or time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""The hosts and the Slurm that other tests stand on, tried by themselves."""
+"""The hosts and the Slurm that other tests stand on, tried by themselves; end_to_end has Horovod on them."""
 
 import os
 import signal
@@ -15,7 +15,6 @@ from slurm import CONTROLLER, Slurm
 
 pytestmark = pytest.mark.launches
 
-BIN = Path(sys.executable).parent
 SERVE = """
 import socket
 server = socket.create_server(("", 5001))
@@ -35,15 +34,6 @@ s.shutdown(socket.SHUT_WR)
 s.recv(1)
 print(10 * len(data) * 8 / (time.monotonic() - started) / 1e6)
 """
-ALLREDUCE = """
-import horovod.torch as hvd, socket, sys, torch
-hvd.init()
-total = hvd.allreduce(torch.tensor([float(hvd.rank() + 1)]), op=hvd.Sum).item()
-sys.stdout.write(f"{socket.gethostname()} rank {hvd.rank()} of {hvd.size()} on {hvd.cross_size()} hosts: {total}\\n")
-"""
-ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{BIN}:{os.environ['PATH']}"}
-AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-BOTH_RANKS = ["h1 rank 0 of 2 on 2 hosts: 3.0", "h2 rank 1 of 2 on 2 hosts: 3.0"]
 LAB_THAT_WAITS = """
 import time
 def test_lab(hosts):
@@ -121,28 +111,6 @@ def test_ssh_enters_the_host_like_ssh(hosts):
     assert "h3" in unknown.stderr
 
 
-def test_mpirun_starts_horovod_on_two_hosts(hosts):
-    needs.horovod()
-    needs.openmpi()
-    lab = hosts(2)
-    network = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", lab.network]
-    command = ["mpirun", "-np", "2", "-H", "h1:1,h2:1", "--bind-to", "none", *network]
-    command += ["--mca", "oob_tcp_if_include", lab.network, "-x", "PATH", "-x", "OMP_NUM_THREADS"]
-    ran = lab.run(
-        "h1", [*command, sys.executable, "-c", ALLREDUCE], capture_output=True, text=True, env={**ONE_THREAD, **AS_ROOT}
-    )
-    assert sorted(ran.stdout.splitlines()) == BOTH_RANKS, ran.stderr
-
-
-def test_horovodrun_starts_horovod_on_two_hosts(hosts):
-    needs.horovod()
-    lab = hosts(2)
-    command = [str(BIN / "horovodrun"), "--gloo", "-np", "2", "-H", "h1:1,h2:1", "--network-interface", "eth0"]
-    ran = lab.run("h1", [*command, sys.executable, "-c", ALLREDUCE], capture_output=True, text=True, env=ONE_THREAD)
-    lines = sorted(line.split(":", 1)[-1] for line in ran.stdout.splitlines())
-    assert lines == BOTH_RANKS, ran.stderr
-
-
 def test_removing_a_lab_removes_its_namespaces_and_processes(hosts):
     lab = hosts(2)
     namespace = lab.namespace("h2")
@@ -194,14 +162,6 @@ def test_loopback_does_not_connect_slurms_nodes(slurm):
                 slurm.command(name, [sys.executable, "-c", ask % address]), capture_output=True, text=True, check=True
             )
             assert shown.stdout.split() == [str(reached)]
-
-
-def test_slurm_starts_horovod_over_pmix(slurm):
-    needs.horovod()
-    needs.openmpi()
-    command = ["srun", "--mpi=pmix", "--nodes=2", "--ntasks=2", sys.executable, "-c", ALLREDUCE]
-    ran = slurm.allocate(2, command, capture_output=True, text=True, env=ONE_THREAD)
-    assert sorted(ran.stdout.splitlines()) == [line.replace("h", "n", 1) for line in BOTH_RANKS], ran.stderr
 
 
 def test_removing_slurm_ends_its_daemons_and_jobs(tmp_path):

@@ -25,6 +25,10 @@ def step(n=4):
 """
 
 
+HOOKED = os.pathsep.join(filter(None, [str(AGENT_HOOK), os.environ.get("PYTHONPATH", "")]))
+"""PYTHONPATH of ranks with the agent: what all tests have comes after it."""
+
+
 def samples(log: RankLog) -> set[int]:
     """The numbers of samples of the steps that were looked at closely; 0 stands for the others."""
     return {step.samples for step in log.steps()} - {0}
@@ -67,7 +71,7 @@ def watch(tmp_path: Path) -> Callable[..., Watched]:
         folder.mkdir(exist_ok=True)
         around = {**os.environ, "OMP_NUM_THREADS": "1", **env}
         if agent:
-            around |= {"SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": str(AGENT_HOOK)}
+            around |= {"SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": HOOKED}
         command = [word.replace("SCRIPT", str(path)) for word in words] or [sys.executable, str(path)]
         done = subprocess.run(
             command, cwd=tmp_path, env=around, capture_output=True, text=True, timeout=120, check=False
@@ -85,7 +89,7 @@ class Forked:
         self.folder = folder
         around = {**os.environ, "OMP_NUM_THREADS": "1"}
         if agent:
-            around |= {"SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": str(AGENT_HOOK)}
+            around |= {"SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": HOOKED}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.server = subprocess.Popen([sys.executable, "-c", SERVER], cwd=folder, env=around, text=True, **pipes)
 

@@ -16,8 +16,7 @@ from controlled import one, sample
 from scalescope.engines import find_engine
 from scalescope.engines.horovod_switch_live import MOST_SWITCHES, _as_variables, loadable
 from scalescope.jobs.environment import why_not_live
-from scalescope.jobs.plan import AGENT_HOOK
-from watched import Watched
+from watched import HOOKED, Watched
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "horovod_ranks.py"
 LAUNCHERS = {
@@ -44,7 +43,7 @@ class Launch:
         folder.mkdir()
         for number, directive in enumerate([*DIRECTIVES, last]):
             (folder / f"later-{number:05d}.json").write_text(json.dumps({**directive, "id": number}))
-        around = {"SCALESCOPE_TUNE": "1", "SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": str(AGENT_HOOK)}
+        around = {"SCALESCOPE_TUNE": "1", "SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": HOOKED}
         around |= {"TMPDIR": str(folder), "OMP_NUM_THREADS": "1", "STEPS": "131", **env}
         command = [*LAUNCHERS[controller], sys.executable, str(SCRIPT)]
         self.done = subprocess.run(

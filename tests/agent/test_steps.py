@@ -6,6 +6,7 @@ import textwrap
 import pytest
 
 from scalescope.jobs.collect import split_into_phases
+from scalescope.jobs.plan import AGENT_HOOK
 from scalescope.records.job import Ending
 from watched import BEGINNING, samples
 
@@ -241,7 +242,7 @@ def test_a_second_sitecustomize_still_runs(watch, tmp_path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('the other one')")
     script = tmp_path / "inner.py"
     script.write_text(textwrap.dedent(BEGINNING + "step()"))
-    command = f'PYTHONPATH="$PYTHONPATH:{tmp_path}" exec {sys.executable} {script}'
+    command = f'PYTHONPATH="{AGENT_HOOK}:{tmp_path}" exec {sys.executable} {script}'
     watched = watch("", "sh", "-c", command)
     assert watched.stdout == "the other one\n"
     assert len(watched.log.steps()) == 1

@@ -24,8 +24,6 @@ from scalescope.records.run import Run
 from scalescope.records.store import load, load_lines, save
 from scalescope.records.timeline import Timeline
 
-pytestmark = pytest.mark.alone
-
 WORDS = ("estimate", "mlp", "--np", "1,2", "--batch", "16,64", "--seconds", "6s", "--verify", "1", "--launches", "2")
 
 

@@ -16,8 +16,9 @@ from scalescope.records.store import load, load_lines, save
 
 ROOT = Path(__file__).parents[2]
 SHARDED = str(ROOT / "examples" / "slow_sharded.py")
-COMMAND = ("--", sys.executable, SHARDED, "--steps", "150", "--reshard")
-FEW_STEPS = ("--", sys.executable, SHARDED, "--steps", "40", "--reshard")
+COMMAND = ("--", sys.executable, SHARDED, "--steps", "60", "--reshard")
+SHORT_STEPS = ("--", sys.executable, SHARDED, "--steps", "40", "--reshard", "--batch", "2")
+"""Parameters, and so memory, as above; hardly any compute for its four threads."""
 TWO_NODES = ROOT / "examples" / "clusters" / "cpu-4x2.toml"
 
 
@@ -72,7 +73,7 @@ def test_the_same_command_continues_and_uses_what_it_has_again(estimated) -> Non
 
 
 def test_a_described_cluster_is_mapped_beyond_this_machine_and_between_the_sizes_that_ran(line: CommandLine) -> None:
-    words = "estimate", "--np", "1..8", "--cluster", str(TWO_NODES), "-o", "out", "--details", *FEW_STEPS
+    words = "estimate", "--np", "1..8", "--cluster", str(TWO_NODES), "-o", "out", "--details", *SHORT_STEPS
     done = line(*words)
     made = load(line.folder / "out" / "estimate.json", Prediction)
     assert [cell.np for cell in made.cells] == list(range(1, 9))
@@ -149,7 +150,7 @@ def test_a_script_that_fails_as_every_rank_0_is_one_line(line: CommandLine) -> N
 
 TRAINING = """
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-while True:
+for _ in range(40):
     model(torch.randn(16, 64)).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()

@@ -74,8 +74,9 @@ def test_srun_and_horovod_over_two_nodes(slurm, tmp_path) -> None:
 def own_srun_line(slurm, folder, scripts, np: str, *line: str) -> list[dict]:
     """Measure a DDP script that this line starts inside an allocation of all four nodes of two CPUs."""
     first = "MASTER_ADDR=$(scontrol show hostnames $SLURM_STEP_NODELIST | head -1) MASTER_PORT=29517"
-    script = f"RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS {first} exec {sys.executable} {scripts / 'ddp.py'}"
-    limits = ("--relative-to", "smallest", "--steps", "12", "--timeout", "100s")
+    training = f"{sys.executable} {scripts / 'ddp.py'} --steps 12"
+    script = f"RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS {first} exec {training}"
+    limits = ("--relative-to", "smallest", "--timeout", "100s")  # ended early, torch's gloo threads abort now and then
     words = ("--np", np, *limits, "--", *line, "sh", "-c", script)
     return measure(lambda argv, **options: slurm.allocate(4, argv, **options), *words, folder=folder)
 

@@ -22,6 +22,7 @@ from scalescope.records.run import Measurement
 from scalescope.records.store import load
 from scalescope.traces.marks import arrivals, read_marks
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SLOW_RANK = """
 import os, time, torch
 import horovod.torch as hvd
@@ -80,21 +81,6 @@ def test_a_dry_run_says_that_traced_launches_follow(scalescope: CommandLine) -> 
     assert "SCALESCOPE_TRACE=21:20:10" in line
 
 
-SHARDED = """
-import torch, torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
-dist.init_process_group("gloo")
-model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
-for block in model:
-    fully_shard(block)
-fully_shard(model)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for _ in range(60):
-    model(torch.randn(8, 256)).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-dist.destroy_process_group()
-"""
 BY_HAND = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -110,29 +96,30 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize(
-    ("source", "engine", "operations"),
-    [(SHARDED, "fsdp2", {"allgather", "reducescatter"}), (BY_HAND, "collectives", {"allreduce"})],
-    ids=["fully_shard", "by_hand"],
-)
-def test_a_script_is_named_after_the_exchange_that_its_ranks_show(
-    scalescope: CommandLine, source: str, engine: str, operations: set[str]
-) -> None:
-    (scalescope.folder / "train.py").write_text(source)
-    words = ("explain", "--np", "2", "-o", "out", "--json", "--", sys.executable, "train.py")
-    found = json.loads(scalescope(*words).stdout)
+def explained(scalescope: CommandLine, *command: str) -> tuple[dict, TraceFolder]:
+    """The JSON of two ranks that are traced and explained now, and what was captured of them."""
+    words = ("explain", "--np", "2", "-o", "out", "--json", "--", sys.executable)
+    found = json.loads(scalescope(*words, *command).stdout)
     (folder,) = (scalescope.folder / "out" / "traces").iterdir()
+    return found, load(folder / TRACE_RECORD, TraceFolder)
+
+
+def check_exchange(found: dict, trace: TraceFolder, engine: str, operations: set[str]) -> None:
+    """A script is named after the exchange that its ranks show."""
     assert (found["engine"], set(found["collectives"])) == (engine, operations)
     assert {each["operation"] for each in found["transfers"]} == operations
-    assert found["step_s"] == load(folder / TRACE_RECORD, TraceFolder).untraced_step_s
+    assert found["step_s"] == trace.untraced_step_s
     assert "no_sync" not in json.dumps(found["findings"])
 
 
+def test_a_script_that_exchanges_by_hand_is_named_after_that(scalescope: CommandLine) -> None:
+    (scalescope.folder / "train.py").write_text(BY_HAND)
+    check_exchange(*explained(scalescope, "train.py"), "collectives", {"allreduce"})
+
+
 def test_the_example_that_shards_slowly_shows_what_it_plants(scalescope: CommandLine) -> None:
-    example = Path(__file__).parents[2] / "examples" / "slow_sharded.py"
-    words = ("explain", "--np", "2", "-o", "out", "--json", "--", sys.executable, str(example), "--accumulate", "4")
-    found = json.loads(scalescope(*words).stdout)
-    assert found["engine"] == "fsdp2"
+    found, trace = explained(scalescope, str(EXAMPLES / "slow_sharded.py"), "--accumulate", "4", "--blocks", "2")
+    check_exchange(found, trace, "fsdp2", {"allgather", "reducescatter"})
     assert "synchronized_micro_batches" in {each["id"] for each in found["findings"]}
 
 

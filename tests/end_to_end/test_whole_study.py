@@ -18,6 +18,8 @@ from scalescope.records.store import load
 from scalescope.records.study import STUDY, Study
 from scalescope.studies.results import read_results
 
+pytestmark = pytest.mark.timeout(900)  # On busy cores a study takes longer than its budget
+
 STUDIED = ("study", "mlp", "--np", "1,2", "--batch", "8,16", "--engine", "ddp", "--steps", "12", "-o", "out")
 
 

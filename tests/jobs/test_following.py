@@ -1,15 +1,12 @@
 """Output files while they grow: which are looked at, what is kept of them, and how a folder is followed."""
 
-import os
 import re
-import struct
 import threading
 from pathlib import Path
 
 import pytest
 
-from scalescope.jobs import output
-from scalescope.jobs.output import OutputFiles, _names, _watch, following, last_lines
+from scalescope.jobs.output import OutputFiles, following, last_lines
 from scalescope.line_pattern import compile_pattern
 
 STEP = compile_pattern("step", live=True)
@@ -22,46 +19,23 @@ def followed(folder: Path, pattern: re.Pattern[str] | None = STEP) -> tuple[Outp
     return OutputFiles(folder, pattern, lambda *line: lines.append(line), lambda: next(clock)), lines
 
 
-def event(name: str, padding: int = 0) -> bytes:
-    text = name.encode() + b"\0" * padding
-    return struct.pack("iIII", 1, 2, 0, len(text)) + text
-
-
-def test_events_name_their_files() -> None:
-    assert _names(event("rank0.out", 7) + event("x") + event("rank0.out")) == {"rank0.out", "x"}
-    assert _names(b"") == set()
-
-
-def test_a_folder_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    assert _watch(tmp_path / "none") == -1
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-    descriptor = _watch(tmp_path)
-    assert descriptor >= 0
-    (tmp_path / "rank3.out").write_text("x")
-    assert _names(os.read(descriptor, 4096)) == {"rank3.out"}
-    os.close(descriptor)
-
-
-@pytest.mark.parametrize("has_inotify", [True, False])
-def test_a_change_is_looked_at_from_another_thread(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_inotify: bool
-) -> None:
-    if not has_inotify:
-        monkeypatch.setattr(output, "_watch", lambda _: -1)
-    seen, looked = [], threading.Event()
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_change_is_looked_at_from_another_thread(tmp_path: Path, is_there: bool) -> None:
+    """With the names of the files; where the system tells none, as of a folder that is not there, any may have."""
+    seen, looked, both = [], threading.Event(), {"rank0.out", "launcher.out"}
     before = len(list(Path("/proc/self/fd").iterdir()))
 
     def look(changed: set[str] | None) -> None:
         seen.append((changed, threading.current_thread().name))
-        if changed is None or "rank0.out" in changed:
+        if changed is None or set().union(*(names for names, _ in seen)) == both:
             looked.set()
 
-    with following(tmp_path, look):
-        (tmp_path / "rank0.out").write_text("x")
+    with following(tmp_path if is_there else tmp_path / "none", look):
+        for name in both:
+            (tmp_path / name).write_text("x")
         assert looked.wait(30)
-    assert {name for _, name in seen} == {"scalescope-output"}
-    assert seen[0][0] == ({"rank0.out"} if has_inotify else None)
+    assert {thread for _, thread in seen} == {"scalescope-output"}
+    assert all((names is not None) == is_there for names, _ in seen)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert "scalescope-output" not in {thread.name for thread in threading.enumerate()}
 

@@ -8,7 +8,7 @@ import pytest
 from made_up_ranks import S, rank_log, span, step
 
 from scalescope.jobs.rank_log import RankLog
-from scalescope.jobs.watch import LaunchWatch, _waits_for_others
+from scalescope.jobs.watch import LaunchWatch
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
 from scalescope.records.job import Job, Knobs
@@ -215,8 +215,10 @@ def test_the_stack_of_the_main_thread_is_shown_which_is_the_last_of_a_dump(tmp_p
         ("", False),
     ],
 )
-def test_a_rank_waits_when_its_innermost_frames_are_in_a_collective(frames: str, waits: bool) -> None:
-    assert _waits_for_others(f"Current thread 1:\n{frames}") is waits
+def test_a_rank_waits_when_its_innermost_frames_are_in_a_collective(tmp_path: Path, frames: str, waits: bool) -> None:
+    """Rank 1 is busy and has made as many steps: it alone hangs where rank 0 waits for it."""
+    problem, _ = stalled(tmp_path, frames, BUSY)
+    assert ("rank 1 hangs" if waits else "all ranks hang") in problem
 
 
 def died(folder: Path, launcher: str, **said: str) -> tuple[tuple[str, str], str]:

@@ -18,7 +18,7 @@ class Watch:
     def tick(self): return 0
     def stalled(self, seconds): return "stalled", ""
 
-job = Job(command=("sleep", "60"), np=1, knobs=Knobs(engine="ddp"), folder=sys.argv[1], launch="interrupted-fork",
+job = Job(command=("sleep", "60"), np=1, knobs=Knobs(engine="ddp"), folder=sys.argv[1], launch=sys.argv[1],
           threads_per_rank=1, python=sys.executable)
 command = Command(argv=("sleep", "60"), env={"SCALESCOPE_LAUNCH": job.launch})
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it

