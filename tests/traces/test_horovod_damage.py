@@ -161,18 +161,23 @@ def test_names_with_markup_and_escapes_are_kept_as_they_are_and_do_no_harm(tmp_p
     assert "<b>\x1b[31m</b>" in {tensor.name for tensor in account.tensors}
 
 
-def test_blocks_and_chunks_do_not_change_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["mpi_cnn", "gloo_nocache"])
+@pytest.mark.parametrize(("block", "chunk"), [(700, 20_000), (300, 8192)])
+def test_blocks_and_chunks_do_not_change_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, block: int, chunk: int
+) -> None:
     path = tmp_path / "t.json"
-    path.write_bytes(text_of("mpi_cnn"))
+    path.write_bytes(text_of(name))
     whole = read(path)
-    monkeypatch.setattr("scalescope.traces.horovod.accounting.BLOCK", 700)
-    monkeypatch.setattr("scalescope.traces.event_stream.CHUNK", 20_000)
+    monkeypatch.setattr("scalescope.traces.horovod.accounting.BLOCK", block)
+    monkeypatch.setattr("scalescope.traces.event_stream.CHUNK", chunk)
     small = read(path)
     assert small.starts_s.tolist() == whole.starts_s.tolist()
     assert small.parts.exposed == pytest.approx(whole.parts.exposed)
     assert small.exchange.length == pytest.approx(whole.exchange.length)
     assert small.collectives.end_s.tolist() == whole.collectives.end_s.tolist()
     assert small.collectives.bytes.tolist() == whole.collectives.bytes.tolist()
+    assert small.bucket_bytes == whole.bucket_bytes
 
 
 @pytest.mark.parametrize("name", ["mpi_cnn", "gloo_mlp_mark"])

@@ -1,6 +1,6 @@
 """Adds up a Horovod timeline block by block: steps, exposed communication and what the background thread did."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -282,11 +282,12 @@ class Accounting:
         self.steps: list[Block] = []
         self.whole: list[Block] = []  # The same where there are no steps
         self.first_negotiation = 0.0
-        self.bucket_bytes: tuple[int, ...] = ()
         self.last_rank: dict[int, int] = defaultdict(int)
         self.left_out = 0  # Messages that are not among the found ones because there are too many
         self._messages = 0
         self._steps = 0
+        self._steps_with: Counter[int] = Counter()  # By the number of messages with gradients in a step
+        self._sizes_with: dict[int, Numbers] = {}  # Their bytes in the first such step
         self._gradients: Gradients | None = None
         self._rows: list[Rows] = []
         self._waiting, self._wanted = 0, BLOCK
@@ -365,6 +366,7 @@ class Accounting:
         sets = [_moments(rows, row_groups == group) for group in range(GROUPS)]
         self.found.exchange.append(joined(sets[NEGOTIATION], sets[OPERATION]))
         self.found.negotiation.append(sets[NEGOTIATION])
+        self._count_messages(messages, steps)
         self._keep_steps(steps, sets[NEGOTIATION], sets[OPERATION], ticks)
         collectives = {
             name: _moments(rows, rows.name == name) for name in np.unique(rows.name[row_groups == COLLECTIVE]).tolist()
@@ -374,8 +376,6 @@ class Accounting:
             self.steps.append(count(steps.start, steps.end, sets, collectives, negotiations, ticks, messages, marks))
         if not self.steps:
             self.whole.append(count(*_ALL_TIME, sets, collectives, negotiations, ticks, messages, marks))
-        if not self.bucket_bytes and len(steps.start):
-            self.bucket_bytes = self._buckets(messages, steps)
 
     def _keep_steps(self, steps: Steps, negotiation: Intervals, sending: Intervals, ticks: Ticks) -> None:
         """Keeps what is known of every step. Until its last gradient is submitted a rank counts as computing.
@@ -411,18 +411,26 @@ class Accounting:
         self.pairing.ticks = [Ticks(*(column[~now] for column in ticks))]
         return Ticks(*(column[now] for column in ticks))
 
-    def _buckets(self, messages: Responses, steps: Steps) -> tuple[int, ...]:
-        """The bytes of the messages with gradients of a step that sends as many of them as most steps do."""
-        assert self._gradients is not None
+    def _count_messages(self, messages: Responses, steps: Steps) -> None:
+        """Count steps by how many messages with gradients each sends; of every number the first step is an example."""
+        if self._gradients is None or not len(steps.start):
+            return
         reducing = np.isin(messages.first_tensor, self._gradients.tensors)
         step = np.where(reducing, holding(steps.start, steps.end, messages.begin), -1)
         counts = np.bincount(step[step >= 0], minlength=len(steps.start))
-        if len(counts) > 1:
+        if not self._steps and len(counts) > 1:
             counts[0] = 0  # The first step may send otherwise: nothing is cached yet
-        if not counts.any():
-            return ()
-        typical = int(np.flatnonzero(counts == np.bincount(counts[counts > 0]).argmax())[0])
-        sizes = messages.bytes[step == typical]
+        numbers, firsts, often = np.unique(counts, return_index=True, return_counts=True)
+        for number, first, steps_with in zip(numbers.tolist(), firsts.tolist(), often.tolist(), strict=True):
+            self._steps_with[number] += steps_with
+            self._sizes_with.setdefault(number, messages.bytes[step == first])
+
+    @property
+    def bucket_bytes(self) -> tuple[int, ...]:
+        """The bytes of the messages with gradients of a step that sends as many of them as most steps do."""
+        found = {number: steps for number, steps in self._steps_with.items() if number}
+        typical = min(found, key=lambda number: (-found[number], number), default=0)
+        sizes = self._sizes_with[typical] if typical else np.zeros(0)
         return tuple(sizes.tolist()) if (sizes >= 0).all() else ()
 
 

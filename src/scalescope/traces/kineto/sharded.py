@@ -1,6 +1,7 @@
 """What FSDP2's ranges say of each collective: the pass and the module it belongs to, and whether it was prefetched."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -92,20 +93,35 @@ def _copies(found: Collector) -> list[tuple[Literal["gathered", "reduced"], str,
     return copies
 
 
-def _fill(told: Issued, operations: NDArray[np.object_], order: NDArray[np.int64]) -> None:
+def _fill(issued: Issued, operations: NDArray[np.object_], order: NDArray[np.int64]) -> None:
     """Fill in what a host that runs ahead launched before the trace began: what comes there in each later step."""
-    known = told.phase[order] != ""
-    first = int(np.argmax(known))
-    keys = list(zip(operations[order].tolist(), told.phase[order].tolist(), told.module[order].tolist(), strict=True))
-    rest = keys[first:]
-    if not first or not known.any():
+    known = np.flatnonzero(issued.phase[order] != "")
+    if not len(known) or not known[0]:
         return
-    period = next((at for at in range(1, len(rest) // 2 + 1) if rest[at:] == rest[:-at]), 0)
+    first = int(known[0])
+    columns = (operations[order].tolist(), issued.phase[order].tolist(), issued.module[order].tolist())
+    keys = list(zip(*columns, strict=True))
+    period = _period(keys[first:])
     for at in range(first if period else 0):
         like = at + period * -(-(first - at) // period)
         if keys[like][0] == keys[at][0]:
-            for column in (told.phase, told.module, told.prefetched, told.followed, told.group):
+            for column in (issued.phase, issued.module, issued.prefetched, issued.followed, issued.group):
                 column[order[at]] = column[order[like]]
+
+
+def _period(keys: Sequence[object]) -> int:
+    """The shortest distance at which a sequence repeats itself at least twice; 0 where it does not.
+
+    In linear time: `borders` holds, for each beginning of the sequence, how much of it returns at its own end.
+    """
+    borders = [0] * len(keys)
+    for at in range(1, len(keys)):
+        length = borders[at - 1]
+        while length and keys[at] != keys[length]:
+            length = borders[length - 1]
+        borders[at] = length + (keys[at] == keys[length])
+    period = len(keys) - borders[-1]
+    return period if 2 * period <= len(keys) else 0
 
 
 def blocked(found: Collector) -> Lanes:
