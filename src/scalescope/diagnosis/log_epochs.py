@@ -91,7 +91,7 @@ def _edges(trace: Trace, told: Reading) -> list[float]:
     """Begins of epochs and the end of the last: at every n-th step when that fits, else as the times of the log say."""
     count, epochs = len(trace.starts_s), told.epochs
     for steps in (count, count + 1):  # the last step of a timeline may be cut off
-        if steps % len(epochs) == 0:
+        if steps % len(epochs) == 0 and count >= len(epochs):
             each = steps // len(epochs)
             return [*map(float, trace.starts_s[::each][: len(epochs)]), float(trace.ends_s[-1])]
     tests = told.tests or (0.0,) * len(epochs)

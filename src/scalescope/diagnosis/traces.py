@@ -144,7 +144,8 @@ def _of_ranks(kind: str, traces: Sequence[Trace], record: TraceFolder | None) ->
     if len({trace.rank for trace in known}) < len(known):
         names = ", ".join(trace.path.name for trace in known[:3])
         raise UsageError(f"several traces are of one rank ({names}): name one trace of each rank of one job")
-    numbered = [replace(trace, rank=at) if trace.rank is None else trace for at, trace in enumerate(traces)]
+    free = iter(sorted(set(range(len(traces))) - {trace.rank for trace in known}))
+    numbered = [replace(trace, rank=next(free)) if trace.rank is None else trace for trace in traces]
     ordered = tuple(sorted(numbered, key=lambda trace: trace.rank or 0))
     if len(ordered) < 2:
         return JobTraces(kind, ordered, record=record)
