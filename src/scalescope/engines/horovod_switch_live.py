@@ -60,9 +60,9 @@ class Switcher:
             self.load()
             self._use_spare()
         self._is_fresh = False
-        said = [os.environ.get(name, "mpi").lower() for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")]
+        used = [os.environ.get(name, "mpi").lower() for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")]
         basics: Any = self._ops._basics
-        if self._mpi is not None or not basics.mpi_built() or "mpi" not in said:
+        if self._mpi is not None or not basics.mpi_built() or "mpi" not in used:
             return
         library, begun = basics.MPI_LIB_CTYPES, ctypes.c_int()
         library.MPI_Initialized(ctypes.byref(begun))

@@ -53,14 +53,18 @@ class Parts:
     @classmethod
     def joined(cls, several: Sequence["Parts"]) -> "Parts":
         """Steps of all; a part that any of them cannot tell is absent."""
-        columns = [[getattr(each, field.name) for each in several] for field in fields(cls)]
+        columns = [[getattr(each, name) for each in several] for name in _PARTS]
         whole: list[Any] = [None if any(c is None for c in column) else np.concatenate(column) for column in columns]
         return cls(*whole)
 
     def _each(self, change: Callable[[Times], Times]) -> "Parts":
-        columns = (getattr(self, each.name) for each in fields(self))
+        columns = (getattr(self, name) for name in _PARTS)
         changed: list[Any] = [None if column is None else change(column) for column in columns]
         return Parts(*changed)
+
+
+_PARTS = [each.name for each in fields(Parts)]
+_FIELDS = [f"{name}_s" for name in _PARTS]  # Of a Breakdown
 
 
 def exposed_of(activities: Activities) -> Intervals:
@@ -99,21 +103,9 @@ def parts_of(activities: Activities, starts: ArrayLike, ends: ArrayLike, alone: 
 
 def breakdowns(parts: Parts) -> list[Breakdown]:
     """Convert parts to records, in seconds when the parts are."""
-    columns = [parts.step, parts.compute, parts.exposed, parts.hidden, parts.input, parts.optimizer, parts.other]
-    lists = [repeat(None) if column is None else column.tolist() for column in (*columns, parts.waiting)]
-    return [
-        Breakdown(
-            step_s=step,
-            compute_s=compute,
-            exposed_s=exposed,
-            hidden_s=hidden,
-            input_s=fetching,
-            optimizer_s=optimizer,
-            other_s=other,
-            waiting_s=waiting,
-        )
-        for step, compute, exposed, hidden, fetching, optimizer, other, waiting in zip(*lists, strict=False)
-    ]
+    columns = [getattr(parts, name) for name in _PARTS]
+    rows = zip(*(repeat(None) if column is None else column.tolist() for column in columns), strict=False)
+    return [Breakdown(**dict(zip(_FIELDS, row, strict=True))) for row in rows]
 
 
 def mean_parts(parts: Sequence[Parts]) -> Breakdown | None:

@@ -118,7 +118,7 @@ def uneven_ranks(case: Case) -> Finding | None:
 
 
 def input_bound(case: Case) -> Finding | None:
-    """The step waits for its batch; what makes one rank late is said of that rank."""
+    """The step waits for its batch; what makes one rank late is that rank's finding."""
     late = case.explanation.straggler
     if late is not None and _cause(case, late) != "input":
         late = None

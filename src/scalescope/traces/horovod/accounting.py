@@ -33,7 +33,7 @@ from scalescope.traces.horovod.columns import (
     ranks,
 )
 from scalescope.traces.horovod.pairs import NO_ROWS, NO_TICKS, Pairing, Rows, Ticks, together
-from scalescope.traces.horovod.responses import Message, Responses, kept, responses
+from scalescope.traces.horovod.responses import Responses, responses
 from scalescope.traces.horovod.steps import NO_STEPS, Gradients, Steps, find, learn
 from scalescope.traces.trace import HeldUp
 
@@ -158,11 +158,11 @@ def account(
         for number, times in block.collectives.items():
             collectives[vocabulary.names[number]] += float(times.sum()) / 1e6 / steps
     cached = 2 * total["ticked_negotiations"] < total["negotiations"]
-    told = total["ticked_negotiations"] and not cached
+    names_ranks = total["ticked_negotiations"] and not cached
     return HorovodAccount(
         negotiation_s=float(seconds[NEGOTIATION]),
-        waiting_s=total["waiting"] / 1e6 / steps if told else None,
-        protocol_s=(total["ticked"] - total["waiting"]) / 1e6 / steps if told else None,
+        waiting_s=total["waiting"] / 1e6 / steps if names_ranks else None,
+        protocol_s=(total["ticked"] - total["waiting"]) / 1e6 / steps if names_ranks else None,
         queue_s=float(seconds[QUEUE]),
         data_wait_s=float(seconds[DATA_WAIT]),
         memcpy_in_s=float(seconds[COPY_IN]),
@@ -253,6 +253,15 @@ class TensorSums:
                 )
             )
         return tuple(accounts)
+
+
+class Message(NamedTuple):
+    """Columns of messages that are kept until the end of the file, in few bytes."""
+
+    name: NDArray[np.int32]
+    bytes: Numbers
+    start: Numbers
+    end: Numbers
 
 
 @dataclass
@@ -357,7 +366,10 @@ class Accounting:
             if rank >= 0:
                 self.last_rank[rank] += often
         messages = responses(rows, row_groups, device_of(self.vocabulary) == "cuda")
-        self.found.messages.append(kept(messages, MOST_MESSAGES - self._messages))
+        few = slice(0, max(0, MOST_MESSAGES - self._messages))
+        self.found.messages.append(
+            Message(messages.name[few].astype(np.int32), messages.bytes[few], messages.start[few], messages.end[few])
+        )
         self._messages += len(messages)
         self.left_out = max(0, self._messages - MOST_MESSAGES)
         if len(self._rest):
@@ -430,7 +442,7 @@ class Accounting:
         """The bytes of the messages with gradients of a step that sends as many of them as most steps do."""
         found = {number: steps for number, steps in self._steps_with.items() if number}
         typical = min(found, key=lambda number: (-found[number], number), default=0)
-        sizes = self._sizes_with[typical] if typical else np.zeros(0)
+        sizes: Numbers = self._sizes_with[typical] if typical else np.zeros(0, dtype=np.int64)
         return tuple(sizes.tolist()) if (sizes >= 0).all() else ()
 
 

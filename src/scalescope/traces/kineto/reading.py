@@ -13,7 +13,7 @@ from scalescope.engines import engine_of_trace
 from scalescope.intervals import Intervals, Moments, Times, holding
 from scalescope.records.timeline import Span
 from scalescope.text import plural
-from scalescope.traces.event_stream import EventStream, Places, is_object
+from scalescope.traces.event_stream import Events, is_object
 from scalescope.traces.kineto.activities import account, launched_since, spans_of
 from scalescope.traces.kineto.collector import Collector, Marks, launched
 from scalescope.traces.kineto.events import CALL, CATEGORY, Event, correlation_of, facts_of, is_collective
@@ -109,13 +109,13 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
     Marks of the rank tell steps, input and what launched kernels where only the GPU was traced, and when the first
     step of all began.
     """
-    stream, found, places = EventStream(path, Event), Collector(), Places()
+    stream, found = Events(path, Event), Collector()
     for events in stream:
-        places.add(stream.piece, *found.take(events))
+        stream.note_times(*found.take(events))
     found.complete()
     if found.unnamed and (ranges := found.ranges):
         named: dict[int, tuple[str, int]] = {}
-        for event, _, at in _calls(ranges, range(len(ranges)), found, stream, places):
+        for event, _, at in _calls(ranges, range(len(ranges)), found, stream):
             if at >= 0 and (number := correlation_of(event)) >= 0:
                 named[number] = ranges.names[at], ranges.bytes[at]
         found.name_kernels(named)
@@ -145,7 +145,7 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
     )
     launches, waits = dict[int, tuple[float, int | str]](), Moments()  # of FSDP2's kernels; for the GPU
     wanted = set(found.correlations) - {-1} if len(found.sharding) else set()
-    for event, seconds, at in _calls(found.sharding, exchanging(found), found, stream, places) if wanted else ():
+    for event, seconds, at in _calls(found.sharding, exchanging(found), found, stream) if wanted else ():
         if "Synchronize" in event.name:
             waits.add(np.array([seconds]), np.array([seconds + event.dur * 1e-6]))
         if at >= 0 and (number := correlation_of(event)) in wanted:
@@ -183,12 +183,12 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         group_ranks=facts.group_ranks,
         loss=stream.loss,
         notes=tuple(notes),
-        spans=_Spans(stream, places, found.knowing_the_same(), facts.rank or 0, on_device, modules),
+        spans=_Spans(stream, found.knowing_the_same(), facts.rank or 0, on_device, modules),
     )
 
 
 def _calls(
-    marks: Marks, which: Sequence[int], found: Collector, stream: EventStream[Event], places: Places
+    marks: Marks, which: Sequence[int], found: Collector, stream: Events[Event]
 ) -> Iterator[tuple[Event, float, int]]:
     """Calls of the host around some ranges, when each began, and the range that holds it (-1: none).
 
@@ -199,8 +199,7 @@ def _calls(
         by_lane.setdefault(marks.lanes[at], []).append((marks.start_s[at], at))
     for lane in by_lane.values():
         lane.sort()
-    pieces = places.holding(min(marks.start_s), max(marks.end_s))
-    for events in stream.again(pieces, stream.decoded, lambda events: events):
+    for events in stream.again(min(marks.start_s), max(marks.end_s)):
         for event in events:
             if CATEGORY[event.cat] != CALL:
                 continue
@@ -214,17 +213,15 @@ def _calls(
 class _Spans:
     """Spans between two moments: read again, in whichever process."""
 
-    stream: EventStream[Event]
-    places: Places
+    stream: Events[Event]
     known: Collector
     rank: int
     on_device: bool
     modules: Mapping[float, str]
 
     def __call__(self, start_s: float, end_s: float) -> tuple[Span, ...]:
-        pieces = self.places.holding(launched_since(start_s, end_s) if self.on_device else start_s, end_s)
-        events = self.stream.again(pieces, self.stream.decoded, lambda events: events)
-        return spans_of(events, self.known, self.rank, start_s, end_s, self.modules)
+        since_s = launched_since(start_s, end_s) if self.on_device else start_s
+        return spans_of(self.stream.again(since_s, end_s), self.known, self.rank, start_s, end_s, self.modules)
 
 
 def _add_marks(found: Collector, marks: RankMarks, epoch_s: float) -> None:

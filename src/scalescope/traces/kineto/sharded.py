@@ -44,7 +44,7 @@ def issued(
     """For each of these collectives what FSDP2 did when it was issued; None where the trace has no range of FSDP2.
 
     Args:
-        found: What the file said.
+        found: All that the file holds.
         called: When and on which thread kernels were launched, by correlation; empty on CPUs.
         waits: When the host waited for its GPU.
         kept: The collectives wanted, by their index in the file.
@@ -72,10 +72,10 @@ def issued(
             prefetched[mine] |= (around >= 0) & name.endswith("prefetch")
     group = np.array(found.groups, dtype=object)[kept]
     followed = _is_followed(found, issue_s)
-    told = Issued(phase, module, prefetched, followed, group, issue_s, issuing_s, tuple(_copies(found)), waits)
+    result = Issued(phase, module, prefetched, followed, group, issue_s, issuing_s, tuple(_copies(found)), waits)
     order = np.argsort(np.array(found.collectives.start_s)[kept], kind="stable")
-    _fill(told, np.array(found.collectives.names, dtype=object)[kept], order)
-    return told
+    _fill(result, np.array(found.collectives.names, dtype=object)[kept], order)
+    return result
 
 
 def _copies(found: Collector) -> list[tuple[Literal["gathered", "reduced"], str, float]]:
@@ -146,8 +146,8 @@ def exchanging(found: Collector) -> list[int]:
 @lru_cache(maxsize=1 << 14)
 def _parsed(name: str) -> tuple[str, str]:
     """Split the name of FSDP2's range into what it does and for which module."""
-    told = _NAMED.match(name)
-    return ("", "") if told is None else (told[1], told[2] or told[3] or ROOT)
+    match = _NAMED.match(name)
+    return ("", "") if match is None else (match[1], match[2] or match[3] or ROOT)
 
 
 def _ranges(found: Collector, lane: int | str, names: tuple[str, ...]) -> _Ranges:
