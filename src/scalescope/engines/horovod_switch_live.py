@@ -239,7 +239,11 @@ def loadable(path: str) -> bytes:
 
 
 def _as_variables(values: dict[str, Any]) -> dict[str, str]:
-    found = {_AS_THEY_ARE[name]: f"{float(value):g}" for name, value in values.items() if name in _AS_THEY_ARE}
+    found = {
+        _AS_THEY_ARE[name]: f"{value:g}" if isinstance(value, float) else str(int(value))
+        for name, value in values.items()
+        if name in _AS_THEY_ARE
+    }
     if "fusion_threshold_mb" in values:
         found[_FUSION] = str(int(values["fusion_threshold_mb"] * _MIB))
     return found

@@ -41,7 +41,7 @@ class Launches:
         self.options = options_of(request, OFFLINE)
         warmup = _WARMUP_SAMPLES if request.warmup_samples is None else request.warmup_samples
         self._warmup_steps = warmup * self.options.steps_per_sample
-        self.budget_s = request.budget_s
+        self.budget_s, self.began_s = request.budget_s, time.monotonic()
         self.engine = point.engine  # As the ranks of the last launch showed it
 
     def make(self, number: int, values: Values, env: dict[str, str] | None = None) -> Block:
@@ -146,11 +146,10 @@ def search_by_launches(
 
     Half of a budget is for the search at most, and no launch is begun that would probably end after it.
     """
-    began, longest = time.monotonic(), first.seconds if first else 0.0
-    budget_s = launches.budget_s
+    longest, budget_s = first.seconds if first else 0.0, launches.budget_s
     try:
         while asked := tuner.next():
-            spent = time.monotonic() - began + longest
+            spent = time.monotonic() - launches.began_s + longest
             if budget_s and first is None and spent > budget_s:
                 tuner.stop(f"the budget of {format_seconds(budget_s)} is spent")
                 break

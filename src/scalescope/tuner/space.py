@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from scalescope import host
-from scalescope.engines import ENGINES, find_engine
+from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import SearchedKnob, Values
@@ -25,7 +25,6 @@ from scalescope.tuner.settings import fixed_knobs, knob_texts
 THREADS = THREADS_KNOB.name
 CAP, FIRST, VIEW = "bucket_cap_mb", "first_bucket_mb", "gradient_as_bucket_view"
 FUSION, CYCLE, CACHE = "fusion_threshold_mb", "cycle_time_ms", "cache_capacity"
-ON_REQUEST = tuple(knob.name for engine in ENGINES.values() for knob in engine.knobs if knob.on_request)
 CHANNELS, _ROUTES = "nccl_max_nchannels", ("nccl_algo", "nccl_proto")
 _NCCL, _ALLGATHER, TORUS = "nccl_", "hierarchical_allgather", "torus_allreduce"
 _NOT_ABOUT_EXCHANGE = (VIEW, "static_graph")  # These can matter to one process, too
