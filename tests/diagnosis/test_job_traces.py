@@ -81,7 +81,7 @@ def test_a_trace_that_does_not_say_its_rank_takes_one_that_no_other_has(tmp_path
 
 
 def test_a_folder_holds_those_files_that_are_traces(tmp_path: Path) -> None:
-    assert [path.name for path in traces_in(GLOO)] == sorted(path.name for path in GLOO.iterdir())
+    assert [path.name for path, _ in traces_in(GLOO)] == sorted(path.name for path in GLOO.iterdir())
     (tmp_path / "notes.json").write_text("{}")
     (tmp_path / "folder.json").mkdir()
     assert traces_in(tmp_path) == traces_in(tmp_path / "notes.json") == traces_in(tmp_path / "none") == []

@@ -24,7 +24,8 @@ from scalescope.text import knob_name
 from scalescope.tuner.blocks import Block
 from scalescope.tuner.journal import RECORD, Journal, begin_search
 from scalescope.tuner.search import OFFLINE, options_of
-from scalescope.tuner.space import THREADS, offline_space
+from scalescope.tuner.settings import THREADS
+from scalescope.tuner.space import offline_space
 from scalescope.tuner.tuner import Tuner
 from scalescope.units import format_seconds
 
@@ -68,9 +69,9 @@ class Launches:
             steps=self._request.steps or steps,
         )
         engine = self._point.engine
-        knobs = {name: value for name, value in values.items() if name != THREADS}
+        knobs = {name: value for name, value in values.items() if name != THREADS.name}
         fixed = self._settings.knobs[engine].values
-        threads = int(values[THREADS]) if THREADS in values else self._settings.threads_per_rank
+        threads = int(values[THREADS.name]) if THREADS.name in values else self._settings.threads_per_rank
         settings = msgspec.structs.replace(
             self._settings,
             request=request,
@@ -210,6 +211,6 @@ def fixed_by_user(request: TuneRequest, settings: Settings, point: Point) -> Val
     """The knobs that --knob and --threads-per-rank name; not those that were resolved, such as Horovod's controller."""
     named = set(map(knob_name, request.knobs))
     fixed = {name: value for name, value in settings.knobs[point.engine].values.items() if name in named}
-    if settings.threads_per_rank and (THREADS in named or request.threads_per_rank):
-        fixed[THREADS] = settings.threads_per_rank
+    if settings.threads_per_rank and (THREADS.name in named or request.threads_per_rank):
+        fixed[THREADS.name] = settings.threads_per_rank
     return fixed

@@ -81,15 +81,13 @@ class Case:
     def left_s(self) -> dict[str, float]:
         """Seconds of each part of a step that findings can claim, of the rank with most; an unknown one is missing."""
         parts = [account.parts for account in self.explanation.per_rank]
-        by_part: dict[str, list[float | None]] = {
-            "waiting": [each.waiting_s for each in parts],
-            "transfer": [each.transfer_s for each in parts],
-            "exposed": [each.exposed_s for each in parts],
-            "input": [each.input_s for each in parts],
-            "other": [each.other_s for each in parts],
-        }
-        known = {name: [value for value in each if value is not None] for name, each in by_part.items()}
-        return {name: max(values) for name, values in known.items() if values}
+        left = {}
+        for name in ("waiting", "transfer", "exposed", "input", "other"):
+            seconds = [getattr(each, f"{name}_s") for each in parts]
+            known = [each for each in seconds if each is not None]
+            if known:
+                left[name] = max(known)
+        return left
 
     def exposed_by_operation(self, rank: int) -> dict[str, float]:
         """Exposed seconds of a steady step of one rank, by collective; empty where the trace does not say when."""

@@ -140,46 +140,6 @@ def count(
     )
 
 
-def account(
-    blocks: Sequence[Block],
-    steps: int,
-    vocabulary: Vocabulary,
-    last_rank: Mapping[int, int],
-    first_negotiation: float,
-    tensors: tuple[TensorAccount, ...],
-) -> HorovodAccount:
-    """Blocks together, per step and in seconds."""
-    seconds = sum((block.groups.sum(axis=0) for block in blocks), np.zeros(GROUPS)) / 1e6 / steps
-    total: dict[str, float] = defaultdict(float)
-    collectives: dict[str, float] = defaultdict(float)
-    for block in blocks:
-        for key, counts in block.counts.items():
-            total[key] += float(counts.sum())
-        for number, times in block.collectives.items():
-            collectives[vocabulary.names[number]] += float(times.sum()) / 1e6 / steps
-    cached = 2 * total["ticked_negotiations"] < total["negotiations"]
-    names_ranks = total["ticked_negotiations"] and not cached
-    return HorovodAccount(
-        negotiation_s=float(seconds[NEGOTIATION]),
-        waiting_s=total["waiting"] / 1e6 / steps if names_ranks else None,
-        protocol_s=(total["ticked"] - total["waiting"]) / 1e6 / steps if names_ranks else None,
-        queue_s=float(seconds[QUEUE]),
-        data_wait_s=float(seconds[DATA_WAIT]),
-        memcpy_in_s=float(seconds[COPY_IN]),
-        memcpy_out_s=float(seconds[COPY_OUT]),
-        collectives_s={name: each for name, each in collectives.items() if each},
-        responses=total["responses"] / steps,
-        tensors_per_response=total["tensors"] / max(1.0, total["responses"]),
-        bytes_per_response=total["bytes"] / total["sized_responses"] if total["sized_responses"] else None,
-        cycles=total["cycles"] / steps if total["cycles"] else None,
-        idle_cycles=total["idle_cycles"] / steps if total["cycles"] else None,
-        cached=cached,
-        last_rank=dict(sorted(last_rank.items())),
-        first_negotiation_s=first_negotiation / 1e6,
-        tensors=tensors,
-    )
-
-
 class _Sample(NamedTuple):
     tensor: NDArray[np.int32]
     group: NDArray[np.int8]
@@ -319,6 +279,42 @@ class Accounting:
     def finish(self) -> None:
         """Adds up what is left."""
         self._add_up(final=True)
+
+    def account_since(self, start_s: float) -> HorovodAccount:
+        """Activity of Horovod's thread in a mean step, of the steps from this moment on; of all of it without any."""
+        blocks = [block.since(start_s) for block in self.steps]
+        steps = sum(len(block.start) for block in blocks)
+        if not steps:
+            blocks, steps = self.whole, 1
+        seconds = sum((block.groups.sum(axis=0) for block in blocks), np.zeros(GROUPS)) / 1e6 / steps
+        total: dict[str, float] = defaultdict(float)
+        collectives: dict[str, float] = defaultdict(float)
+        for block in blocks:
+            for key, counts in block.counts.items():
+                total[key] += float(counts.sum())
+            for number, times in block.collectives.items():
+                collectives[self.vocabulary.names[number]] += float(times.sum()) / 1e6 / steps
+        cached = 2 * total["ticked_negotiations"] < total["negotiations"]
+        names_ranks = total["ticked_negotiations"] and not cached
+        return HorovodAccount(
+            negotiation_s=float(seconds[NEGOTIATION]),
+            waiting_s=total["waiting"] / 1e6 / steps if names_ranks else None,
+            protocol_s=(total["ticked"] - total["waiting"]) / 1e6 / steps if names_ranks else None,
+            queue_s=float(seconds[QUEUE]),
+            data_wait_s=float(seconds[DATA_WAIT]),
+            memcpy_in_s=float(seconds[COPY_IN]),
+            memcpy_out_s=float(seconds[COPY_OUT]),
+            collectives_s={name: each for name, each in collectives.items() if each},
+            responses=total["responses"] / steps,
+            tensors_per_response=total["tensors"] / max(1.0, total["responses"]),
+            bytes_per_response=total["bytes"] / total["sized_responses"] if total["sized_responses"] else None,
+            cycles=total["cycles"] / steps if total["cycles"] else None,
+            idle_cycles=total["idle_cycles"] / steps if total["cycles"] else None,
+            cached=cached,
+            last_rank=dict(sorted(self.last_rank.items())),
+            first_negotiation_s=self.first_negotiation / 1e6,
+            tensors=self.tensors.accounts(self.vocabulary),
+        )
 
     def _add_up(self, final: bool) -> None:
         """Counts what lies before the beginning of the last step, which is not complete yet; all of it at the end."""

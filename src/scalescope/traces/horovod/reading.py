@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from scalescope.intervals import NOTHING, Intervals, Times, joined, union
-from scalescope.records.explanation import HorovodAccount
 from scalescope.records.timeline import Activity, Span
 from scalescope.traces.event_stream import EventStream, halves, is_object
-from scalescope.traces.horovod.accounting import Accounting, account, waiting
+from scalescope.traces.horovod.accounting import Accounting, waiting
 from scalescope.traces.horovod.columns import (
     COLLECTIVE,
     COPY_IN,
@@ -88,15 +87,6 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
     exposed_s = _seconds(found.exposed)
     step = ends - starts
     waiting_s = waiting(accounting.steps, step, _seconds(found.negotiated), _seconds(found.ticked))
-    tensors = accounting.tensors.accounts(vocabulary)
-
-    def account_since(start_s: float) -> HorovodAccount:
-        blocks = [block.since(start_s) for block in accounting.steps]
-        steps = sum(len(block.start) for block in blocks)
-        chosen = blocks if steps else accounting.whole
-        first = accounting.first_negotiation
-        return account(chosen, max(1, steps), vocabulary, accounting.last_rank, first, tensors)
-
     name, size, sent, received = (np.concatenate(column) for column in zip(*found.messages, strict=True))
     found.messages.clear()
     order = np.argsort(received, kind="stable")
@@ -123,7 +113,7 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         collectives=Collectives(operations[name[order]], size[order], sent[order] / 1e6, received[order] / 1e6),
         exchange=_in_seconds(found.exchange),
         negotiation=_in_seconds(found.negotiation),
-        horovod=account_since,
+        horovod=accounting.account_since,
         possibly_hidden=_seconds(found.possibly_hidden),
         negotiated=_seconds(found.negotiated),
         held_up=HeldUp(*held_up) if held_up else None,
