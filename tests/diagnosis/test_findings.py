@@ -309,6 +309,10 @@ def test_negotiation_that_nothing_hides_says_how_to_find_the_late_rank() -> None
     found = findings(job([parts(0.1, exposed=0.05)], engine="horovod", horovod=horovod(negotiation_s=0.06)))
     assert "scalescope explain --np N" in found["negotiation"].change
     assert found["negotiation"].gain == pytest.approx(0.1 / (0.1 - 0.043) - 1), "two cycles are nobody's lateness"
+    slower = job([parts(0.1, exposed=0.05)], engine="horovod", horovod=horovod(negotiation_s=0.12), traced_step_s=0.2)
+    assert findings(slower)["negotiation"].sentence.startswith("Ranks negotiate 60 ms a step; 45.5 ms of that"), (
+        "both without the tracer, which makes steps twice as long"
+    )
 
 
 def test_waiting_for_whichever_rank_is_last_is_no_cost_of_messages_or_of_the_cache() -> None:

@@ -212,12 +212,13 @@ def negotiation(case: Case) -> Finding | None:
         exposed = min(exposed, case.waited_s)  # few slow steps raise the mean
     if exposed < _NEGOTIATION_SHARE * case.step_s:
         return None
+    negotiation_s = case.factor * account.negotiation_s
     return Finding(
         id="negotiation",
-        sentence=f"Ranks negotiate {format_seconds(account.negotiation_s)} a step; "
+        sentence=f"Ranks negotiate {format_seconds(negotiation_s)} a step; "
         f"{format_seconds(exposed)} of that hides behind nothing.",
         evidence={
-            "negotiation": format_seconds(account.negotiation_s),
+            "negotiation": format_seconds(negotiation_s),
             "collectives and copies": format_seconds(moving),
             "exposed communication": format_seconds(accounting.exposed_s),
             "who is late": explanation.straggler_note or "unknown",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalescope.engines import engine_of_trace
 from scalescope.intervals import Intervals, Moments, Times, holding
@@ -19,7 +20,7 @@ from scalescope.traces.kineto.collector import Collector, Marks, launched
 from scalescope.traces.kineto.events import CALL, CATEGORY, Event, correlation_of, facts_of, is_collective
 from scalescope.traces.kineto.sharded import blocked, exchanging, issued
 from scalescope.traces.marks import RankMarks
-from scalescope.traces.trace import Collectives, StepsFrom, Trace
+from scalescope.traces.trace import Collectives, Issued, StepsFrom, Trace
 
 _MARKS = "marks"  # The lane of what the rank itself noted
 
@@ -134,25 +135,20 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         until = min(until, found.device.last()) if on_device else until
     steps = steps_of(found, complete_until_s=until)
     parts, alone = account(found, steps.starts_s, steps.ends_s, on_device=on_device)
-    events_ = found.collectives
-    kept = np.flatnonzero([is_collective(name) for name in events_.names])
-    kept = kept[np.argsort(np.array(events_.end_s)[kept], kind="stable")]
+    seen = found.collectives
+    kept = np.flatnonzero([is_collective(name) for name in seen.names])
+    kept = kept[np.argsort(np.array(seen.end_s)[kept], kind="stable")]
     collectives = Collectives(
-        np.array(events_.names, dtype=object)[kept],
-        np.array(events_.bytes, dtype=np.int64)[kept],
-        np.array(events_.start_s)[kept],
-        np.array(events_.end_s)[kept],
+        np.array(seen.names, dtype=object)[kept],
+        np.array(seen.bytes, dtype=np.int64)[kept],
+        np.array(seen.start_s)[kept],
+        np.array(seen.end_s)[kept],
     )
-    launches, waits = dict[int, tuple[float, int | str]](), Moments()  # of FSDP2's kernels; for the GPU
-    wanted = set(found.correlations) - {-1} if len(found.sharding) else set()
-    for event, seconds, at in _calls(found.sharding, exchanging(found), found, stream) if wanted else ():
-        if "Synchronize" in event.name:
-            waits.add(np.array([seconds]), np.array([seconds + event.dur * 1e-6]))
-        if at >= 0 and (number := correlation_of(event)) in wanted:
-            launches[number] = seconds, event.tid
-    sharding = issued(found, launches, waits.between(), kept)
-    modules = {} if sharding is None else dict(zip(collectives.start_s.tolist(), sharding.module.tolist(), strict=True))
-    own = set() if sharding is None else set(collectives.operation[sharding.phase != ""].tolist())
+    sharding, modules, own = None, dict[float, str](), set[str]()
+    if len(found.sharding):
+        sharding = _sharding(found, stream, kept)
+        modules = dict(zip(collectives.start_s.tolist(), sharding.module.tolist(), strict=True))
+        own = set(collectives.operation[sharding.phase != ""].tolist())
     if found.strange:
         stream.lose(found.strange, 0, "there are events with impossible times or without a duration")
     notes = list(steps.notes)
@@ -185,6 +181,18 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         notes=tuple(notes),
         spans=_Spans(stream, found.knowing_the_same(), facts.rank or 0, on_device, modules),
     )
+
+
+def _sharding(found: Collector, stream: Events[Event], kept: NDArray[np.int64]) -> Issued:
+    """Look up what FSDP2 did at each of these collectives; where they are kernels, their calls say when."""
+    called, waits = dict[int, tuple[float, int | str]](), Moments()
+    wanted = set(found.correlations) - {-1}
+    for event, seconds, at in _calls(found.sharding, exchanging(found), found, stream) if wanted else ():
+        if "Synchronize" in event.name:
+            waits.add(np.array([seconds]), np.array([seconds + event.dur * 1e-6]))
+        if at >= 0 and (number := correlation_of(event)) in wanted:
+            called[number] = seconds, event.tid
+    return issued(found, called, waits.between(), kept)
 
 
 def _calls(

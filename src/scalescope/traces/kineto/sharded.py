@@ -40,8 +40,8 @@ class _Ranges(NamedTuple):
 
 def issued(
     found: Collector, called: dict[int, tuple[float, int | str]], waits: Intervals, kept: NDArray[np.int64]
-) -> Issued | None:
-    """For each of these collectives what FSDP2 did when it was issued; None where the trace has no range of FSDP2.
+) -> Issued:
+    """For each of these collectives what FSDP2 did when it was issued.
 
     Args:
         found: All that the file holds.
@@ -49,8 +49,6 @@ def issued(
         waits: When the host waited for its GPU.
         kept: The collectives wanted, by their index in the file.
     """
-    if not len(found.sharding):
-        return None
     issue_s, lanes = _issues(found, called)
     issue_s, lanes = issue_s[kept], lanes[kept]
     phase, module = np.full(len(kept), "", dtype=object), np.full(len(kept), "", dtype=object)
@@ -58,17 +56,19 @@ def issued(
     for lane in set(found.sharding.lanes):
         mine = np.flatnonzero((lanes == lane) & np.isfinite(issue_s))
         exchanging = _ranges(found, lane, _EXCHANGING)
-        passes = {name: _ranges(found, lane, (name,)) for name in _PHASES}
         holder = exchanging.around(issue_s[mine])
         mine, holder = mine[holder >= 0], holder[holder >= 0]
         module[mine] = exchanging.modules[holder]
         issuing_s[mine] = exchanging.ends[holder] - exchanging.starts[holder]
         began = np.full(len(mine), -np.inf)
-        for name, ranges in passes.items():
+        for name, step_phase in _PHASES.items():
+            ranges = _ranges(found, lane, (name,))
+            if not len(ranges.starts):
+                continue
             around = ranges.around(issue_s[mine])
-            start = np.where(around >= 0, ranges.starts[np.maximum(around, 0)] if len(ranges.starts) else 0.0, -np.inf)
-            inner = (around >= 0) & (start > began)
-            phase[mine[inner]], began[inner] = _PHASES[name], start[inner]
+            start = np.where(around >= 0, ranges.starts[around], -np.inf)
+            inner = start > began
+            phase[mine[inner]], began[inner] = step_phase, start[inner]
             prefetched[mine] |= (around >= 0) & name.endswith("prefetch")
     group = np.array(found.groups, dtype=object)[kept]
     followed = _is_followed(found, issue_s)
