@@ -64,7 +64,6 @@ class Parts:
 
 
 _PARTS = [each.name for each in fields(Parts)]
-_FIELDS = [f"{name}_s" for name in _PARTS]  # Of a Breakdown
 
 
 def exposed_of(activities: Activities) -> Intervals:
@@ -103,9 +102,21 @@ def parts_of(activities: Activities, starts: ArrayLike, ends: ArrayLike, alone: 
 
 def breakdowns(parts: Parts) -> list[Breakdown]:
     """Convert parts to records, in seconds when the parts are."""
-    columns = [getattr(parts, name) for name in _PARTS]
-    rows = zip(*(repeat(None) if column is None else column.tolist() for column in columns), strict=False)
-    return [Breakdown(**dict(zip(_FIELDS, row, strict=True))) for row in rows]
+    columns = [parts.step, parts.compute, parts.exposed, parts.hidden, parts.input, parts.optimizer, parts.other]
+    lists = [repeat(None) if column is None else column.tolist() for column in (*columns, parts.waiting)]
+    return [
+        Breakdown(
+            step_s=step,
+            compute_s=compute,
+            exposed_s=exposed,
+            hidden_s=hidden,
+            input_s=fetching,
+            optimizer_s=optimizer,
+            other_s=other,
+            waiting_s=waiting,
+        )
+        for step, compute, exposed, hidden, fetching, optimizer, other, waiting in zip(*lists, strict=False)
+    ]
 
 
 def mean_parts(parts: Sequence[Parts]) -> Breakdown | None:
