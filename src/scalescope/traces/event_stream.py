@@ -131,11 +131,6 @@ class EventStream(Generic[Event, Batch]):
         self._lost_bytes = 0
         self._reasons: list[str] = []
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle for another process, which makes the decoders anew."""
-        state = {name: value for name, value in self.__dict__.items() if name not in ("_one", "_many")}
-        return type(self), (self.path, self._event_type), state
-
     def batch_of_piece(self, piece: bytes) -> Batch:
         """Convert events with commas between them; may raise what `decoded` raises."""
         raise NotImplementedError
@@ -325,6 +320,11 @@ class EventStream(Generic[Event, Batch]):
 
 class Events(EventStream[Event, list[Event]]):
     """A stream whose batches are lists of events."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle for another process, which makes the decoders anew."""
+        state = {name: value for name, value in self.__dict__.items() if name not in ("_one", "_many")}
+        return Events, (self.path, self._event_type), state
 
     def batch_of_piece(self, piece: bytes) -> list[Event]:
         """Decode them."""
