@@ -14,7 +14,7 @@ import msgspec
 
 from benchmarks import trace_files
 from scalescope.errors import UsageError
-from scalescope.traces.event_stream import EventStream
+from scalescope.traces.event_stream import Events
 from scalescope.traces.horovod import reading as horovod
 from scalescope.traces.kineto import reading as kineto
 from scalescope.traces.trace import Trace
@@ -67,7 +67,7 @@ def _cuts(sample: Path) -> dict[str, Any]:
     for size in range(1, len(text) + 1):
         PATH.write_bytes(text[:size])
         try:
-            kept = sum(map(len, EventStream(PATH, Event)))
+            kept = sum(map(len, Events(PATH, Event)))
             if kept != bisect_right(ends, size):
                 failures.append(f"{kept} events at {size}")
             if size % 5 == 0:

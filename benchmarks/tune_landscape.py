@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from scalescope.engines import ENGINES
 from scalescope.jobs.launch import run_job
 from scalescope.jobs.plan import Settings, points, resolve_here
 from scalescope.progress import Progress
@@ -20,7 +21,9 @@ from scalescope.records.run import Point
 from scalescope.records.tuning import TuneRequest, Values
 from scalescope.tuner.controller_files import ControllerFiles
 from scalescope.tuner.search import ONLINE
-from scalescope.tuner.space import ON_REQUEST, Space, online_space
+from scalescope.tuner.space import Space, online_space
+
+ON_REQUEST = tuple(knob.name for engine in ENGINES.values() for knob in engine.knobs if knob.on_request)
 
 TOLERANCE = 0.02
 AGAIN = 3  # The best cells of the grid are measured once more, beside the default

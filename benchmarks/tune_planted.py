@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from benchmarks.tune_landscape import TOLERANCE, Trained, while_training
+from benchmarks.tune_landscape import ON_REQUEST, TOLERANCE, Trained, while_training
 from benchmarks.tune_recorded import TRANSFORMER as MODEL
 from benchmarks.tune_recorded import Draw, decide
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest
 from scalescope.tuner.search import ONLINE
-from scalescope.tuner.space import ON_REQUEST, Space
+from scalescope.tuner.space import Space
 
 FOLDER = Path("results") / "bench" / "tune_planted"
 SMALL = TuneRequest(

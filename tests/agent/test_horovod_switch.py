@@ -125,9 +125,11 @@ def test_the_end_of_a_search(switched: Launch) -> None:
     assert [noted["together"] for noted in switched.noted] == [[2.0], [2.0]]
 
 
-def test_variables_carry_the_values_that_a_launch_would_set() -> None:
-    """Inside a rank and at its start a knob has one meaning."""
-    values = {"fusion_threshold_mb": 0.5, "cycle_time_ms": 2.5, "cache_capacity": 0, "hierarchical_allreduce": True}
+@pytest.mark.parametrize("capacity", [0, 1_000_000])
+def test_variables_carry_the_values_that_a_launch_would_set(capacity: int) -> None:
+    """Inside a rank and at its start a knob has one meaning; Horovod reads 1e+06 as 1."""
+    values = {"fusion_threshold_mb": 0.5, "cycle_time_ms": 2.5, "hierarchical_allreduce": True}
+    values["cache_capacity"] = capacity
     at_start = find_engine("horovod").environment(values, named_hosts=False)
     assert _as_variables(values) == {name: at_start[name] for name in _as_variables(values)}
     assert len(_as_variables(values)) == 4

@@ -145,9 +145,17 @@ def test_ranks_that_wait_now_for_one_and_now_for_another_are_told_with_what_they
     assert found["uneven_ranks"].parts == ("waiting",)
     assert found["uneven_ranks"].evidence["wait for the last rank, by size"] == "1 MiB: 15 ms, 2 MiB: 10 ms"
     assert found["uneven_ranks"].evidence["held up by, by rank"] == "0: 12 ms, 1: 13 ms"
+    assert "now for one and now for another" in found["uneven_ranks"].sentence
     hidden = parts(0.1, compute=0.096, exposed=0.004, waiting=0.0, hidden=0.03)
     assert findings(job([hidden, hidden], late=(0.012, 0.013), transfers=sent)) == {}, "under compute it costs nothing"
     assert "uneven_ranks" not in findings(job([WAITS, WAITS], transfers=sent)), "nothing tells waiting from transfer"
+
+
+def test_one_rank_that_is_late_in_too_few_steps_to_be_proven_so_is_named_with_the_wait_for_it() -> None:
+    waits = parts(0.1, compute=0.06, exposed=0.04, waiting=0.035, hidden=0.0)
+    found = findings(job([waits, waits, waits], late=(0.0, 0.013, 0.001)))["uneven_ranks"]
+    assert found.sentence == "Ranks wait 35 ms a step for each other, mostly for rank 1."
+    assert found.change.startswith("Look at rank 1 first. Give ranks cores")
 
 
 def test_of_steps_whose_waits_differ_the_typical_one_counts() -> None:
@@ -301,6 +309,10 @@ def test_negotiation_that_nothing_hides_says_how_to_find_the_late_rank() -> None
     found = findings(job([parts(0.1, exposed=0.05)], engine="horovod", horovod=horovod(negotiation_s=0.06)))
     assert "scalescope explain --np N" in found["negotiation"].change
     assert found["negotiation"].gain == pytest.approx(0.1 / (0.1 - 0.043) - 1), "two cycles are nobody's lateness"
+    slower = job([parts(0.1, exposed=0.05)], engine="horovod", horovod=horovod(negotiation_s=0.12), traced_step_s=0.2)
+    assert findings(slower)["negotiation"].sentence.startswith("Ranks negotiate 60 ms a step; 45.5 ms of that"), (
+        "both without the tracer, which makes steps twice as long"
+    )
 
 
 def test_waiting_for_whichever_rank_is_last_is_no_cost_of_messages_or_of_the_cache() -> None:

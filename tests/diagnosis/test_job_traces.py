@@ -1,6 +1,7 @@
 """Traces of a job with its ranks' own marks: what is drawn of them, what belongs together, and where an export goes."""
 
 import dataclasses
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,17 @@ def test_traces_without_a_rank_are_numbered_in_their_order() -> None:
     assert JobTraces("profiler traces", (dataclasses.replace(trace(), rank=4),)).ranks == (4,)
 
 
+def test_a_trace_that_does_not_say_its_rank_takes_one_that_no_other_has(tmp_path: Path) -> None:
+    texts = [gzip.decompress((GLOO / f"rank{rank}.json.gz").read_bytes()) for rank in (1, 0)]
+    files = [tmp_path / name for name in ("a.json", "b.json")]
+    for path, text in zip(files, (texts[0], texts[1].replace(b'"distributedInfo"', b'"unknown"')), strict=True):
+        path.write_bytes(text)
+    job = read_job(files)
+    assert [(trace.rank, trace.path) for trace in job.traces] == [(0, files[1]), (1, files[0])]
+
+
 def test_a_folder_holds_those_files_that_are_traces(tmp_path: Path) -> None:
-    assert [path.name for path in traces_in(GLOO)] == sorted(path.name for path in GLOO.iterdir())
+    assert [path.name for path, _ in traces_in(GLOO)] == sorted(path.name for path in GLOO.iterdir())
     (tmp_path / "notes.json").write_text("{}")
     (tmp_path / "folder.json").mkdir()
     assert traces_in(tmp_path) == traces_in(tmp_path / "notes.json") == traces_in(tmp_path / "none") == []

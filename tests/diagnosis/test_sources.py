@@ -203,3 +203,20 @@ def test_a_log_whose_testing_no_step_can_hold_changes_nothing(tmp_path: Path) ->
     timeline, log = planted(tmp_path, 0.5)
     log.write_text("".join(f"Epoch {at}: training 2.0(s) - testing 60(s)\n" for at in (1, 2, 3)))
     assert explain([timeline, log]).steps == explain([timeline]).steps
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, 2])
+def test_a_log_may_tell_about_as_many_epochs_as_there_are_steps(tmp_path: Path, more: int) -> None:
+    log, steps = tmp_path / "train.log", len(explain([TIMELINE]).steps)
+    log.write_text("".join(f"Epoch {at} took 2.0 s\n" for at in range(1, steps + more + 1)))
+    assert len(explain([TIMELINE, log]).epochs) == steps + more
+
+
+def test_traces_may_come_with_the_log_of_the_training_and_that_of_nccl(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"Epoch {at} took 2.0 s\n" for at in range(1, 4)))
+    found = explain([TIMELINE, log, DATA / "nccl" / "socket-on-ib.log"])
+    assert isinstance(found, Explanation)
+    assert len(found.epochs) == 3
+    assert found.network is not None
+    assert found.network.transport == "Socket"

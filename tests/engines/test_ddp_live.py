@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from scalescope.engines import ddp_live, hierarchical, plain_live
 from scalescope.engines.base import MIB
-from scalescope.engines.ddp_refusal_live import held, refusal
+from scalescope.engines.ddp_refusal_live import fixed, refusal
 
 LAYER = 2400
 """Bytes of a layer of the trained model: its weight and its bias."""
@@ -203,7 +203,7 @@ def test_gradients_move_into_the_buckets_and_out_again() -> None:
     gradients = [parameter.grad for parameter in ddp.parameters()]
     assert len({gradient.untyped_storage().data_ptr() for gradient in gradients if gradient is not None}) == 1
     values = [gradient.clone() for gradient in gradients if gradient is not None]
-    assert held(ddp) == {"hierarchical_allreduce": "the script has a communication hook of its own"}
+    assert fixed(ddp) == {"hierarchical_allreduce": "the script has a communication hook of its own"}
     ddp_live.switch(ddp, {"gradient_as_bucket_view": False})
     after = [parameter.grad for parameter in ddp.parameters() if parameter.grad is not None]
     assert len({gradient.untyped_storage().data_ptr() for gradient in after}) == len(values) == len(after) == 12
@@ -218,7 +218,7 @@ def test_gradients_that_the_script_keeps_in_a_buffer_do_not_move() -> None:
         parameter.grad = buffer[at : at + parameter.numel()].view_as(parameter)
         at += parameter.numel()
     why_not = "the gradients are views of a buffer, which the script may rely on"
-    assert held(ddp)["gradient_as_bucket_view"] == why_not
+    assert fixed(ddp)["gradient_as_bucket_view"] == why_not
     with pytest.raises(ValueError, match=f"gradient_as_bucket_view cannot change: {why_not}"):
         ddp_live.switch(ddp, {"gradient_as_bucket_view": True})
     ddp_live.switch(ddp, {"bucket_cap_mb": 2})
@@ -230,9 +230,9 @@ def test_what_holds_a_knob_is_said() -> None:
     with pytest.raises(ValueError, match="no hierarchical allreduce: "):
         ddp_live.switch(ddp, {"hierarchical_allreduce": True})
     assert hierarchical.prepare(ddp.process_group) == "all ranks are on one host"
-    assert held(ddp) == {"hierarchical_allreduce": "all ranks are on one host"}
+    assert fixed(ddp) == {"hierarchical_allreduce": "all ranks are on one host"}
     sparse = DistributedDataParallel(nn.Embedding(8, 4, sparse=True))
-    assert held(sparse)["hierarchical_allreduce"] == "the model has sparse gradients"
+    assert fixed(sparse)["hierarchical_allreduce"] == "the model has sparse gradients"
 
 
 def test_a_hierarchy_that_is_there_sums_and_its_hook_is_not_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:

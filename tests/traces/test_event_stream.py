@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scalescope.traces.event_stream import LONGEST_EVENT, EventStream, Piece, Places, halves
+from scalescope.traces.event_stream import LONGEST_EVENT, Events, halves
 from traces.horovod_reference import text_of
 
 
@@ -16,10 +16,10 @@ class Event(msgspec.Struct, gc=False):
     ts: float = 0.0
 
 
-def read(path: Path, data: bytes | None = None) -> tuple[list[Event], EventStream[Event]]:
+def read(path: Path, data: bytes | None = None) -> tuple[list[Event], Events[Event]]:
     if data is not None:
         path.write_bytes(data)
-    stream = EventStream(path, Event)
+    stream = Events(path, Event)
     return [event for events in stream for event in events], stream
 
 
@@ -120,7 +120,8 @@ def test_gzip_is_recognised_by_its_bytes_and_may_be_cut_or_damaged(tmp_path: Pat
     damaged = bytearray(gzip.compress(text * 2, 1))
     damaged[len(damaged) // 2 : len(damaged) // 2 + 50] = b"\0" * 50
     some, stream = read(tmp_path / "damaged.gz", bytes(damaged))
-    assert stream.loss.reason
+    assert "gzip data is damaged" in stream.loss.reason
+    assert len(some) > 0.9 * len(whole), "only the last piece before the damage is lost"
 
 
 @pytest.mark.parametrize("begin", [b'[{"ph": "B"},', b'[{"ph": "B"},{"name": "', b'{"traceEvents": [{"ph": "B"},'])
@@ -143,21 +144,19 @@ def test_pieces_can_be_looked_at_again_without_the_others(tmp_path: Path, packed
     good[150_000] = b'{"ph": "B" "name": "damaged"}'
     text = b"[" + b",\n".join(good) + b"]"
     path.write_bytes(gzip.compress(text, 1) if packed else text)
-    stream = EventStream(path, Event)
-    seen = [(stream.piece, [event.name for event in events]) for events in stream]
+    stream, seen = Events(path, Event), list[list[str]]()
+    for events in stream:
+        stream.note_times(len(seen), len(seen) + 0.5)
+        seen.append([event.name for event in events])
     lost = stream.loss
     assert len(seen) > 4
-    for chosen in (seen[:1], seen[1::2], seen[-1:], seen):
-        again = list(stream.again([piece for piece, _ in chosen], stream.decoded, list))
-        assert [[event.name for event in events] for events in again] == [names for _, names in chosen]
+
+    def again(start: float, end: float, around: int = 0) -> list[list[str]]:
+        return [[event.name for event in events] for events in stream.again(start, end, around)]
+
+    assert again(0, 0) == seen[:1]
+    assert again(2.2, 3.4) == seen[2:4]
+    assert again(2.2, 2.4, around=1) == seen[1:4]
+    assert again(0.0, 0.1, around=99) == seen
+    assert again(2.6, 2.9) == again(len(seen), 1e9) == []
     assert stream.loss == lost
-
-
-def test_places_find_the_pieces_of_a_time() -> None:
-    places, pieces = Places(), [Piece(10 * at, 10) for at in range(6)]
-    for at, piece in enumerate(pieces):
-        places.add(piece, at, at + 1.5)
-    assert places.holding(2.2, 2.4) == pieces[1:3]
-    assert places.holding(2.2, 2.4, around=1) == pieces[0:4]
-    assert places.holding(0.0, 0.1, around=9) == pieces
-    assert places.holding(9.0, 9.1) == []

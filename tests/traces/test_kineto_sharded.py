@@ -1,5 +1,6 @@
 """FSDP2's ranges in real traces of a GPU: pass, module and prefetch of every collective."""
 
+import gzip
 from collections import Counter
 from pathlib import Path
 
@@ -66,3 +67,15 @@ def test_a_trace_without_the_ranges_is_named_by_its_collectives(tmp_path: Path) 
     assert trace.issued is None
     assert trace.engine == "collectives"
     assert set(trace.collectives.operation.tolist()) == {"allgather", "reducescatter"}
+
+
+@pytest.mark.parametrize("twentieth", [1, 2])
+def test_a_file_that_was_cut_before_the_kernels_is_read_as_far_as_it_goes(tmp_path: Path, twentieth: int) -> None:
+    """Ranges of the host stand before all work of the GPU."""
+    text = gzip.decompress(sample("fsdp_busy").read_bytes())
+    path = tmp_path / "rank0.json"
+    path.write_bytes(text[: len(text) * twentieth // 20])
+    trace = read(path)
+    assert not len(trace.collectives.end_s)
+    assert trace.engine == "fsdp2"
+    assert trace.loss.reason

@@ -146,9 +146,9 @@ class Clocked(Launches):
     """Launches of 10 s on a clock that is set by hand."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, budget_s: float | None) -> None:
-        super().__init__(request(budget_s=budget_s), settings(folder), point(), Progress())
         self.now_s, self.asked = 100.0, list[Values]()
         monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+        super().__init__(request(budget_s=budget_s), settings(folder), point(), Progress())
 
     def make(self, number: int, values: Values, env: dict[str, str] | None = None) -> Block:
         self.asked.append(values)
@@ -173,6 +173,14 @@ def test_no_launch_begins_that_would_end_after_the_budget(tmp_path: Path, monkey
     assert len(longer.asked) == 4, "a launch that ends with the budget is made"
     unlimited = searched(tmp_path / "unlimited", Clocked(tmp_path, monkeypatch, None), FINALIST)
     assert (unlimited.decision, unlimited.values) == ("use", FINALIST)
+
+
+def test_the_launch_that_was_made_before_the_search_counts_for_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches = Clocked(tmp_path, monkeypatch, 45.0)
+    searched(tmp_path, launches, FINALIST, launches.make(0, {}))
+    assert len(launches.asked) == 4
 
 
 def test_half_of_a_budget_is_for_the_search_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

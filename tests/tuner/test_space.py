@@ -8,8 +8,8 @@ from scalescope.engines.base import parse_value
 from scalescope.errors import UsageError
 from scalescope.tuner.controller_files import Hello
 from scalescope.tuner.prior import profile_of, read_survey
-from scalescope.tuner.settings import fixed_knobs
-from scalescope.tuner.space import THREADS, Space, offline_space, online_space
+from scalescope.tuner.settings import THREADS, fixed_knobs
+from scalescope.tuner.space import Space, offline_space, online_space
 from tuner.surveys import hello, survey
 
 FOUR_ON_TWO = hello(4, 2)
@@ -113,9 +113,9 @@ def test_without_a_survey_nothing_is_known_to_be_the_same() -> None:
 
 def test_by_relaunch_threads_are_searched_up_to_the_cores_of_a_rank() -> None:
     space = offline_space("ddp", survey(), {}, hosts=["a", "a"], cores=8, threads=1)
-    assert next(knob.values for knob in space.knobs if knob.name == THREADS) == (1, 2, 4)
+    assert next(knob.values for knob in space.knobs if knob.name == THREADS.name) == (1, 2, 4)
     assert "static_graph" in names(space)
-    assert THREADS in offline_space("ddp", survey(), {}, hosts=["a", "a"], cores=2, threads=1).left_out
+    assert THREADS.name in offline_space("ddp", survey(), {}, hosts=["a", "a"], cores=2, threads=1).left_out
 
 
 def test_nccl_knobs_are_searched_as_channels_or_as_routes_and_only_on_nccl() -> None:
@@ -143,7 +143,7 @@ def test_knobs_that_are_inert_in_this_horovod_build_are_left_out_with_the_reason
 
 
 def test_fixed_values_are_checked() -> None:
-    assert fixed_knobs("ddp", ["bucket-cap-mb=8", "threads_per_rank=2"]) == {"bucket_cap_mb": 8.0, THREADS: 2}
+    assert fixed_knobs("ddp", ["bucket-cap-mb=8", "threads_per_rank=2"]) == {"bucket_cap_mb": 8.0, THREADS.name: 2}
     with pytest.raises(UsageError, match="bucket_cap_mb"):
         fixed_knobs("ddp", ["bucket_cap=8"])
     with pytest.raises(UsageError, match="threads_per_rank takes"):

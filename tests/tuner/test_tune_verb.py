@@ -17,7 +17,6 @@ from scalescope.records.store import append, load, save
 from scalescope.records.tuning import Gain, Sample, TuneRequest, Tuning, TuningCost, Values
 from scalescope.tuner import run
 from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
-from scalescope.tuner.online import tune_online
 from scalescope.tuner.run import dry_run, resume, resumed_as, tune
 from told import Told
 from tuner.made_launches import COMMAND
@@ -80,9 +79,7 @@ def search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Search:
     monkeypatch.setattr(Horovod, "built_with", lambda self, python, what: what == "nccl")
     monkeypatch.setattr(run, "prepare", lambda: None)
     for method in ("online", "offline", "native"):
-        monkeypatch.setitem(run._SEARCHES, method, made)
-    monkeypatch.setattr(run, "tune_offline", made)
-    monkeypatch.setattr(run, "tune_online", made)
+        monkeypatch.setattr(run, f"tune_{method}", made)
     return made
 
 
@@ -139,7 +136,7 @@ def test_horovods_log_is_copied_to_where_the_user_wants_it(
         (folder / "autotune.csv").write_text("its log")
         return tuning()
 
-    monkeypatch.setitem(run._SEARCHES, "native", writes)
+    monkeypatch.setattr(run, "tune_native", writes)
     log = tmp_path / "mine.csv"
     tune(asked(folder="out", engine="horovod", method="native", log_file=str(log)), Told())
     assert log.read_text() == "its log"
@@ -245,13 +242,17 @@ def test_an_interrupt_names_the_folder(search: Search, tmp_path: Path, monkeypat
     def interrupted(*given: object) -> Tuning:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(run._SEARCHES, "online", interrupted)
+    monkeypatch.setattr(run, "tune_online", interrupted)
     with pytest.raises(KeyboardInterrupt, match=str(tmp_path / "out")):
         tune(asked(folder="out"), Told())
 
 
-def test_online_is_the_usual_method_where_knobs_change_while_training() -> None:
-    assert run._method(asked(), "ddp") == "online"
-    assert run._method(asked(method="offline"), "ddp") == "offline"
-    assert run._BY_RELAUNCH["offline"] is run._SEARCHES["offline"]
-    assert run._SEARCHES["online"] is tune_online
+def test_online_is_the_usual_method_where_knobs_change_while_training(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    for method in ("online", "offline"):
+        monkeypatch.setattr(run, f"tune_{method}", lambda *given, method=method: made.append(method) or tuning())
+    tune(asked(folder="usual"), Told())
+    tune(asked(folder="other", method="offline"), Told())
+    assert made == ["online", "offline"]

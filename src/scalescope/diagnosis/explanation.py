@@ -35,7 +35,7 @@ from scalescope.units import format_seconds
 from scalescope.warmup import change_points, warmup_steps
 
 _FEWEST_TO_WARM = 8
-_TOO_HEAVY = 0.3  # What tracing may add to a step before the shares of traced steps are not told
+_TOO_HEAVY = 0.3  # What tracing may add to a step above which the shares of traced steps are not shown
 
 
 def explained(job: JobTraces) -> Explanation:
@@ -168,9 +168,11 @@ def _per_rank(job: JobTraces, steady: Sequence[Parts], late: Mapping[int, float]
 
 def _engine(job: JobTraces) -> str:
     """As the ranks showed it when they were captured, or as any of the traces shows it."""
-    told = [*([job.record.engine] if job.record else []), *(trace.engine for trace in job.traces)]
-    vague = (PLAIN.name, COLLECTIVES.name)
-    return next((each for each in told if each not in vague), max(told, key=(*vague, *told).index))
+    seen = [*([job.record.engine] if job.record else []), *(trace.engine for trace in job.traces)]
+    named = [each for each in seen if each not in (PLAIN.name, COLLECTIVES.name)]
+    if named:
+        return named[0]
+    return COLLECTIVES.name if COLLECTIVES.name in seen else PLAIN.name
 
 
 def transfers(traces: Sequence[Trace], compared: Lateness | None = None) -> tuple[Transfer, ...]:

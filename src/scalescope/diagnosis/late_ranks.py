@@ -64,8 +64,9 @@ def _named(trace: Trace, account: HorovodAccount, warmup: int) -> LateRanks:
     if trace.negotiated is None or count <= warmup:
         return LateRanks(is_named=True)
     step_s, negotiated = float(np.median((trace.ends_s - trace.starts_s)[warmup:])), trace.negotiated[warmup:]
-    told = trace.held_up
-    waits = {rank: told.by_step(rank, count)[warmup:] for rank in np.unique(told.rank).tolist()} if told else {}
+    held_up, waits = trace.held_up, dict[int, Times]()
+    if held_up is not None:
+        waits = {rank: held_up.by_step(rank, count)[warmup:] for rank in np.unique(held_up.rank).tolist()}
     late_s = {rank: float(np.median(each)) for rank, each in sorted(waits.items())}
     last, straggler, note = max(counts, key=lambda rank: counts[rank], default=None), None, ""
     if waits:

@@ -24,22 +24,22 @@ def log_of(job: JobTraces, log: Path, pattern: str) -> Reading:
     Raises:
         UsageError: It tells no epochs.
     """
-    told = read_log(log, max((trace.world_size or 1 for trace in job.traces), default=1), pattern)
-    if not told.epochs:
+    reading = read_log(log, max((trace.world_size or 1 for trace in job.traces), default=1), pattern)
+    if not reading.epochs:
         raise UsageError(f"'{plain(log.name)}' tells no epochs: name their lines with --pattern, or leave it out")
-    return told
+    return reading
 
 
-def without_testing(job: JobTraces, told: Reading) -> JobTraces:
+def without_testing(job: JobTraces, reading: Reading) -> JobTraces:
     """The job whose steps end before the testing that the log tells after each epoch.
 
     A timeline knows the gradients only, so that the last step of an epoch would reach to the first one of the next.
     """
     trace = job.traces[0]
-    if not told.tests or trace.steps_from != "gradients" or not len(trace.starts_s):
+    if not reading.tests or trace.steps_from != "gradients" or not len(trace.starts_s):
         return job
     cut = np.zeros(len(trace.starts_s))
-    for edge, seconds in zip(_edges(trace, told)[1:-1], told.tests, strict=False):
+    for edge, seconds in zip(_edges(trace, reading)[1:-1], reading.tests, strict=False):
         last = int(np.searchsorted(trace.starts_s, edge - _A_MOMENT_S)) - 1
         near = range(max(last - 1, 0), min(last + 2, len(cut)))  # times of a log are no exact moments
         at = max(near, key=lambda index: float(trace.parts.step[index]), default=0)
@@ -58,13 +58,13 @@ def without_testing(job: JobTraces, told: Reading) -> JobTraces:
     return dataclasses.replace(job, traces=(changed, *job.traces[1:]))
 
 
-def with_epochs(explanation: Explanation, job: JobTraces, told: Reading) -> Explanation:
+def with_epochs(explanation: Explanation, job: JobTraces, reading: Reading) -> Explanation:
     """The explanation with the epochs that the log tells, counted from the first traced step."""
     trace = job.traces[0]
     if not len(trace.starts_s):
         return explanation
-    edges, exposed, rows = _edges(trace, told), trace.parts.exposed, []
-    for at, ((start, end), seconds) in enumerate(zip(pairwise(edges), told.epochs, strict=True)):
+    edges, exposed, rows = _edges(trace, reading), trace.parts.exposed, []
+    for at, ((start, end), seconds) in enumerate(zip(pairwise(edges), reading.epochs, strict=True)):
         inside = (trace.starts_s >= start) & (trace.starts_s < end)
         covered, negotiation, shown = min(end, float(trace.ends_s[-1])) - start, None, None
         if covered > 0 and trace.negotiation is not None:
@@ -87,12 +87,12 @@ def with_epochs(explanation: Explanation, job: JobTraces, told: Reading) -> Expl
     return msgspec.structs.replace(explanation, epochs=tuple(rows), notes=notes)
 
 
-def _edges(trace: Trace, told: Reading) -> list[float]:
+def _edges(trace: Trace, reading: Reading) -> list[float]:
     """Begins of epochs and the end of the last: at every n-th step when that fits, else as the times of the log say."""
-    count, epochs = len(trace.starts_s), told.epochs
+    count, epochs = len(trace.starts_s), reading.epochs
     for steps in (count, count + 1):  # the last step of a timeline may be cut off
-        if steps % len(epochs) == 0:
+        if steps % len(epochs) == 0 and count >= len(epochs):
             each = steps // len(epochs)
             return [*map(float, trace.starts_s[::each][: len(epochs)]), float(trace.ends_s[-1])]
-    tests = told.tests or (0.0,) * len(epochs)
+    tests = reading.tests or (0.0,) * len(epochs)
     return list(accumulate(map(sum, zip(epochs, tests, strict=True)), initial=float(trace.starts_s[0])))

@@ -56,14 +56,14 @@ def explain(
         UsageError: When the files do not belong together, cannot be read, or an option goes with traces only.
     """
     traced = [path for path in paths if _holds_traces(path)]
-    spoken = [path for path in paths if path not in traced and path.is_file() and is_nccl_log(_text_of(path))]
     others = [path for path in paths if path not in traced]
+    nccl_logs = [path for path in others if path.is_file() and is_nccl_log(_text_of(path))]
     if traced:
-        if len(others) > 1 and len(spoken) < len(others):
-            names = ", ".join(plain(path.name) for path in others)
-            raise UsageError(f"traces may come with one log of the same run, not with {len(others)} ({names})")
-        log = next((path for path in others if path not in spoken), None)
-        network = _network_of(spoken) if spoken else None
+        logs = [path for path in others if path not in nccl_logs]
+        if len(logs) > 1:
+            names = ", ".join(plain(path.name) for path in logs)
+            raise UsageError(f"traces may come with one log of the same run, not with {len(logs)} ({names})")
+        log, network = (logs[0] if logs else None), (_network_of(nccl_logs) if nccl_logs else None)
         return explain_traces(traced, log=log, pattern=pattern, estimate=estimate, export_to=export_to, network=network)
     if unread := [why for path in paths if not _holds_curves(path) for why in unread_in(path)]:
         raise UsageError(f"no trace was found: {unread[0]}")
@@ -77,17 +77,16 @@ def explain(
 
     if len(paths) == 1 and paths[0].is_file() and is_autotune_log(_text_of(paths[0], 4096)):
         return read_autotune(paths[0])
-    if not spoken:
-        return explain_scaling(paths, np=np, pattern=pattern)
-    found = explain_nccl(spoken)
     try:
         scaling = explain_scaling(paths, np=np, pattern=pattern)
     except UsageError:
-        if len(spoken) < len(paths):
+        if not nccl_logs or len(nccl_logs) < len(paths):
             raise
-        return found
-    told = tuple(f"{finding.sentence} {finding.change}" for finding in found.findings)
-    return msgspec.structs.replace(scaling, findings=(*scaling.findings, *told))
+        return explain_nccl(nccl_logs)
+    if nccl_logs:
+        advice = tuple(f"{finding.sentence} {finding.change}" for finding in explain_nccl(nccl_logs).findings)
+        scaling = msgspec.structs.replace(scaling, findings=(*scaling.findings, *advice))
+    return scaling
 
 
 def explain_nccl(paths: Sequence[Path]) -> Explanation:
@@ -138,9 +137,9 @@ def explain_traces(
     else:
         from scalescope.diagnosis.log_epochs import log_of, with_epochs, without_testing
 
-        told = log_of(job, log, pattern)
-        job = without_testing(job, told)
-        explanation = with_epochs(explained(job), job, told)
+        from_log = log_of(job, log, pattern)
+        job = without_testing(job, from_log)
+        explanation = with_epochs(explained(job), job, from_log)
     if estimate is not None:
         explanation = with_estimate(explanation, job, estimate)
     if export_to is not None:

@@ -20,7 +20,7 @@ from scalescope.records.timeline import Activity, Span
 from scalescope.traces.alignment import align
 from scalescope.traces.lateness import Lateness, lateness
 from scalescope.traces.marks import RankMarks, read_marks, separate
-from scalescope.traces.readers import read_trace, reader_of, why_unread
+from scalescope.traces.readers import Reader, read_trace, reader_of, why_unread
 from scalescope.traces.trace import Trace
 
 _TRACE_ENDINGS = (".json", ".json.gz")
@@ -67,11 +67,10 @@ class JobTraces:
         return (*marked, *found)
 
 
-def traces_in(path: Path) -> list[Path]:
-    """A trace itself, or the traces in a folder; empty when it is something else."""
-    if not path.is_dir():
-        return [path] if path.is_file() and reader_of(path) else []
-    return [file for file in _named_as_traces(path) if reader_of(file)]
+def traces_in(path: Path) -> list[tuple[Path, Reader]]:
+    """A trace itself, or the traces in a folder, each with its reader; empty when it is something else."""
+    files = _named_as_traces(path) if path.is_dir() else [path] if path.is_file() else []
+    return [(file, reader) for file in files if (reader := reader_of(file))]
 
 
 def unread_in(path: Path) -> list[str]:
@@ -91,8 +90,8 @@ def read_job(paths: Sequence[Path]) -> JobTraces:
     """
     if len(paths) == 1 and (paths[0] / TRACE_RECORD).is_file():
         return _of_folder(paths[0])
-    files = [file for path in paths for file in traces_in(path)]
-    readers = {reader.kind: reader for file in files if (reader := reader_of(file))}
+    found = [each for path in paths for each in traces_in(path)]
+    files, readers = [file for file, _ in found], {reader.kind: reader for _, reader in found}
     if len(readers) != 1:
         names = " and ".join(readers)
         raise UsageError(f"traces of several kinds were named ({names}): explain one kind at a time")
@@ -144,7 +143,8 @@ def _of_ranks(kind: str, traces: Sequence[Trace], record: TraceFolder | None) ->
     if len({trace.rank for trace in known}) < len(known):
         names = ", ".join(trace.path.name for trace in known[:3])
         raise UsageError(f"several traces are of one rank ({names}): name one trace of each rank of one job")
-    numbered = [replace(trace, rank=at) if trace.rank is None else trace for at, trace in enumerate(traces)]
+    free = iter(sorted(set(range(len(traces))) - {trace.rank for trace in known}))
+    numbered = [replace(trace, rank=next(free)) if trace.rank is None else trace for trace in traces]
     ordered = tuple(sorted(numbered, key=lambda trace: trace.rank or 0))
     if len(ordered) < 2:
         return JobTraces(kind, ordered, record=record)

@@ -18,7 +18,7 @@ from scalescope.text import did_you_mean
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (DDP, HOROVOD, FSDP2, PLAIN)}
 SEEN: dict[str, Engine] = {engine.name: engine for engine in (HSDP, REPLICATED, FSDP1, COLLECTIVES)}
 KNOWN: dict[str, Engine] = {**ENGINES, **SEEN}  # What records name
-USUAL = DDP  # Where nothing is said and nothing shows another: it needs only torch
+USUAL = DDP  # Where nothing is given and nothing shows another: it needs only torch
 
 
 def find_engine(name: str) -> Engine:

@@ -136,11 +136,11 @@ class Engine(ABC):
     stand_ins: ClassVar[
         Mapping[str, str]
     ] = {}  # Backends whose costs stand in for those of its own where these are not known
-    why_not_tuned: str = "has no knobs that tune can change"  # After its name; not said of one that is tuned
+    why_not_tuned: str = "has no knobs that tune can change"  # After its name; not shown for one that is tuned
     section: str = ""  # Of a settings file, with its knobs; empty: its name
     beside_section: tuple[str, ...] = ()  # Knobs that stand next to the section instead
     not_recorded: str = ""  # Sentence on what a run as rank 0 of N does not show of it; empty: nothing in particular
-    # How ranks are told by which interface they exchange messages, by backend.
+    # The setting of the interface over which ranks exchange messages, by backend.
     interfaces: ClassVar[Mapping[str, str]] = {
         "gloo": "GLOO_SOCKET_IFNAME={name}",
         "nccl": "NCCL_SOCKET_IFNAME={name}",

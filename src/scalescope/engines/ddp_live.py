@@ -233,9 +233,9 @@ def agree(value: int) -> int:
     import torch.distributed as dist
 
     device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-    said = torch.tensor([value], dtype=torch.int64, device=device)
-    dist.broadcast(said, src=0)
-    return int(said.item())
+    shared = torch.tensor([value], dtype=torch.int64, device=device)
+    dist.broadcast(shared, src=0)
+    return int(shared.item())
 
 
 def finish() -> None:

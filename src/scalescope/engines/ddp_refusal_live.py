@@ -54,7 +54,7 @@ def refusal(ddp: Any) -> str:
     return ""
 
 
-def held(ddp: Any) -> dict[str, str]:
+def fixed(ddp: Any) -> dict[str, str]:
     """Knobs that this wrapper cannot change, and why; to be asked while there are gradients."""
     found = {"hierarchical_allreduce": no_hierarchy(ddp), "gradient_as_bucket_view": no_change_of_view(ddp)}
     return {name: why_not for name, why_not in found.items() if why_not}

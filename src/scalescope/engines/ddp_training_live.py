@@ -225,7 +225,7 @@ class DdpTraining:
         self.hierarchical: Any = None
         self._default: dict[str, Any] = {}  # What was in force before the first switch; empty: there was none
 
-    @functools.cached_property  # A script may end its process group before the last line is told
+    @functools.cached_property  # A script may end its process group before the last line is shown
     def is_first(self) -> bool:
         """True if this is rank 0."""
         import torch.distributed as dist
@@ -258,7 +258,7 @@ class DdpTraining:
         groups = hierarchical.prepare(self.model.process_group)
         self.hierarchical = None if isinstance(groups, str) else groups
         self._default = ddp_live.current(self.model)
-        return {"current": self._default, "fixed": ddp_refusal_live.held(self.model)}
+        return {"current": self._default, "fixed": ddp_refusal_live.fixed(self.model)}
 
     def is_busy(self) -> bool:
         """A finished step leaves nothing open."""
@@ -296,7 +296,7 @@ class DdpTraining:
             return ""
         parameters = list(self.model.parameters())
         needed = sum(each.numel() * each.element_size() for each in parameters if each.requires_grad)
-        fixed: str = ddp_refusal_live.held(self.model).get(_VIEW, "")
+        fixed: str = ddp_refusal_live.fixed(self.model).get(_VIEW, "")
         return fixed or no_room_for(needed, parameters[0].device, group.ranks_here)
 
     def _changes_view(self, values: dict[str, Any]) -> bool:

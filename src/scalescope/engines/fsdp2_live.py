@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,7 +28,8 @@ def wrap(
 
     device = next(model.parameters()).device
     mesh = mesh or init_device_mesh(device.type, (dist.get_world_size(),))
-    options = {name: knobs[name] for name in ("reshard_after_forward",) if name in knobs}
+    taken = inspect.signature(fully_shard).parameters  # knobs have the names that PyTorch gives its arguments
+    options = {name: value for name, value in knobs.items() if name in taken}
     blocks, name = blocks_of(model), type(model).__name__  # which fully_shard changes
     for block in blocks:
         fully_shard(block, mesh=mesh, **options)

@@ -52,12 +52,12 @@ class ControlGroup:
 
     def gather(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         """Gather the messages of all ranks, on every rank."""
-        said = [json.loads(row) for row in self._gather(encoded(message))]
-        if any("left" in each for each in said):
-            raise RankLeft(first_trouble(said))
-        if any("failed" in each for each in said):
-            raise RuntimeError(first_trouble(said))
-        return said
+        messages = [json.loads(row) for row in self._gather(encoded(message))]
+        if any("left" in each for each in messages):
+            raise RankLeft(first_trouble(messages))
+        if any("failed" in each for each in messages):
+            raise RuntimeError(first_trouble(messages))
+        return messages
 
     def share(self, message: dict[str, Any]) -> dict[str, Any]:
         """Rank 0's message, on every rank."""
@@ -85,9 +85,9 @@ def in_trouble(why: str) -> dict[str, Any]:
     return {"trouble": why[:_LONGEST_TROUBLE]}
 
 
-def first_trouble(said: list[dict[str, Any]]) -> str:
+def first_trouble(messages: list[dict[str, Any]]) -> str:
     """Trouble of the first rank that has any: when all have the same, the others' names say little; empty: none has."""
-    return next((each["trouble"] for each in said if each.get("trouble")), "")
+    return next((each["trouble"] for each in messages if each.get("trouble")), "")
 
 
 def encoded(message: dict[str, Any]) -> bytes:

@@ -52,10 +52,10 @@ class HorovodControlGroup(ControlGroup):
                 offer = {"addresses": own_addresses()[:_MOST_ADDRESSES], "port": self._server.port, "mark": mark}
         except Exception as error:  # a torch without it, or no port
             problem = one_line(error)
-        said = self.gather({**in_trouble(problem), **offer})
-        if first_trouble(said):
-            return first_trouble(said)
-        addresses, port, mark = (said[0][name] for name in ("addresses", "port", "mark"))
+        messages = self.gather({**in_trouble(problem), **offer})
+        if first_trouble(messages):
+            return first_trouble(messages)
+        addresses, port, mark = (messages[0][name] for name in ("addresses", "port", "mark"))
         reached = [address for address in addresses if _is_marked(address, port, mark)]
         everybody = self.gather({"reached": reached})
         self.address = next((each for each in addresses if all(each in one["reached"] for one in everybody)), "")
@@ -70,11 +70,11 @@ class HorovodControlGroup(ControlGroup):
             return [bytes(row.tolist()) for row in rows]
         self._say(data)
         number, everybody = self._gathered - 1, range(self.size)
-        said = self._store.multi_get([f"{number}/{rank}" for rank in everybody])
-        if self.rank == 0:  # whoever says something this time has heard what was said last time
+        messages = self._store.multi_get([f"{number}/{rank}" for rank in everybody])
+        if self.rank == 0:  # whoever sends something this time has read what was sent last time
             for rank in everybody:
                 self._store.delete_key(f"{number - 1}/{rank}")
-        return list(said)
+        return list(messages)
 
     def _say(self, data: bytes) -> None:
         self._store.set(f"{self._gathered}/{self.rank}", data)
@@ -92,7 +92,7 @@ class HorovodControlGroup(ControlGroup):
 
 
 def own_addresses() -> list[str]:
-    """IPv4 addresses of this host; loopback last, the interface that Gloo was told to use first."""
+    """IPv4 addresses of this host; loopback last, the interface that Gloo has to use first."""
     import fcntl
     import struct
 

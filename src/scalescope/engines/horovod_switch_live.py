@@ -60,9 +60,9 @@ class Switcher:
             self.load()
             self._use_spare()
         self._is_fresh = False
-        said = [os.environ.get(name, "mpi").lower() for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")]
+        used = [os.environ.get(name, "mpi").lower() for name in ("HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS")]
         basics: Any = self._ops._basics
-        if self._mpi is not None or not basics.mpi_built() or "mpi" not in said:
+        if self._mpi is not None or not basics.mpi_built() or "mpi" not in used:
             return
         library, begun = basics.MPI_LIB_CTYPES, ctypes.c_int()
         library.MPI_Initialized(ctypes.byref(begun))
@@ -239,7 +239,11 @@ def loadable(path: str) -> bytes:
 
 
 def _as_variables(values: dict[str, Any]) -> dict[str, str]:
-    found = {_AS_THEY_ARE[name]: f"{float(value):g}" for name, value in values.items() if name in _AS_THEY_ARE}
+    found = {
+        _AS_THEY_ARE[name]: f"{value:g}" if isinstance(value, float) else str(int(value))
+        for name, value in values.items()
+        if name in _AS_THEY_ARE
+    }
     if "fusion_threshold_mb" in values:
         found[_FUSION] = str(int(values["fusion_threshold_mb"] * _MIB))
     return found

@@ -35,7 +35,7 @@ class HorovodTraining:
         self._switcher = horovod_switch_live.Switcher(horovod, IdleThreads())
         self._store: Any = None  # Where Gloo's ranks find each other; on rank 0
         self._default: dict[str, Any] = {}
-        self._in_force: tuple[dict[str, Any], dict[str, str]] = ({}, {})
+        self._running: tuple[dict[str, Any], dict[str, str]] = ({}, {})
         self._device, self._rank, self._port = "cpu", 0, 0
         self._client: Any = None
         self.model: Any = None
@@ -143,7 +143,7 @@ class HorovodTraining:
             raise MemoryError(no_room)
         self._switcher.load()
         self._default = self._switcher.current()
-        self._in_force = self._default, {}
+        self._running = self._default, {}
         return {
             "current": self._default,
             "nccl_build": bool(self._horovod.nccl_built()),
@@ -159,17 +159,17 @@ class HorovodTraining:
         known = {name: value for name, value in values.items() if name in self._default}
         at_first: tuple[dict[str, Any], dict[str, str]] = (self._default, {})
         wanted = ({**self._default, **known}, variables)
-        if wanted == self._in_force:
+        if wanted == self._running:
             return ""
         problem: str = group.agree(objection(lambda: self._switcher.load(variables)))
-        if problem and self._in_force == at_first:
+        if problem and self._running == at_first:
             return problem
         problem = problem or self._restart(known, variables, group)
         if problem:
             wanted = at_first
             if on_the_way_back := self._restart({}, {}, group):
                 raise RuntimeError(f"Horovod does not start again: {on_the_way_back}")
-        self._in_force = wanted
+        self._running = wanted
         return problem
 
     def restore(self, group: Any) -> None:

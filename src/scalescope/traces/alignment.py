@@ -1,7 +1,7 @@
 """Brings the clocks of ranks together on the ends of the same collectives."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from scalescope.intervals import Times
 from scalescope.records.explanation import Clock
 from scalescope.traces.trace import Trace
+
+Moment = TypeVar("Moment", float, Times)
 
 _COMPARED = 1500  # Collectives of each rank, from the beginning, in which the offset is sought
 _TOGETHER_S = 1e-3
@@ -51,7 +53,7 @@ def align(traces: Sequence[Trace]) -> tuple[Clock, ...]:
     return tuple(clocks)
 
 
-def on_common_clock(times: Times, clock: Clock) -> Times:
+def on_common_clock(times: Moment, clock: Clock) -> Moment:
     """Moments of a rank on the first rank's clock."""
     return times + clock.offset_s + clock.drift * times
 
@@ -127,7 +129,7 @@ def _clock(rank: int, first: _Sequence, mine: _Sequence, guess: float | None) ->
 def _line(mine: Times, first: Times) -> tuple[float, float, float]:
     """Offset, drift and typical distance of the line that brings one clock to another.
 
-    Some of the moments were written down late; a drift is told only where the pairs are sure of it.
+    Some of the moments were written down late; a drift is reported only where the pairs are sure of it.
     """
     difference = first - mine
     drift = _drift(mine, difference)

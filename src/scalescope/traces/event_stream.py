@@ -21,6 +21,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 CHUNK = 1 << 20  # Bytes that are looked at together
 _GZIP = b"\x1f\x8b"
 _COMPRESSED_PIECE = 1 << 17
+_UNPACKED = 1 << 15  # Bytes that are unpacked together: so many before the place of a damage are lost at most
 LONGEST_EVENT = 16 << 20  # Bytes without the end of an event after which reading stops
 MOST_DAMAGED = 1_000_000  # Damaged events after which reading stops
 LONGEST_NESTED = 1 << 20  # Bytes of an event that may hold what looks like the border of two events
@@ -91,14 +92,14 @@ class TraceBytes:
             member = isal_zlib.decompressobj(wbits=31)
             while not member.eof:
                 try:
-                    data = member.decompress(packed, CHUNK)
+                    data = member.decompress(packed, _UNPACKED)
                 except isal_zlib.error:  # type: ignore[misc]
                     self.problem = "the gzip data is damaged from some point on"
                     return
                 if data:
                     yield data
                 packed = member.unconsumed_tail
-                if not packed and not member.eof and len(data) < CHUNK:
+                if not packed and not member.eof and len(data) < _UNPACKED:
                     packed = more()
                     if not packed:
                         self.problem = "the gzip data ends early"
@@ -108,52 +109,47 @@ class TraceBytes:
                 packed += more()
 
 
-class EventStream(Generic[Event]):
-    """Iterates over lists of decoded events; `event_type` should be a Struct with `gc=False` and few fields.
+class EventStream(Generic[Event, Batch]):
+    """Iterates over batches of events, decoded as `event_type`, a Struct with `gc=False` and few fields.
 
-    What cannot be read is left out and counted in `loss`, which is complete after the last list. `piece` says where
-    in the file the latest list stands, for a second look at it by `again`.
+    A subclass says what a batch is. What cannot be read is left out and counted in `loss`, which is complete after the
+    last batch. The times of batches that are noted find them again in the file.
     """
 
     def __init__(self, path: Path, event_type: type[Event]) -> None:
         self.path = path
         self.header = b""  # What stands before the first event
-        self.footer = b""  # What follows the list of events, at most 1 MiB; complete after the last list
+        self.footer = b""  # What follows the list of events, at most 1 MiB; complete after the last batch
         self.bytes_read = 0  # Of the unpacked file
-        self.piece = Piece(0, 0)
         self._in_object = False
         self._event_type = event_type
         self._one = msgspec.json.Decoder(event_type)
         self._many: msgspec.json.Decoder[list[Event]] = msgspec.json.Decoder(list[event_type])  # type: ignore[valid-type]
+        self._piece = Piece(0, 0)  # That of the latest batch
+        self._places: list[tuple[Piece, float, float]] = []  # With the times between which its events lie
         self._lost_events = 0
         self._lost_bytes = 0
         self._reasons: list[str] = []
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle for another process, which makes the decoders anew."""
-        state = {name: value for name, value in self.__dict__.items() if name not in ("_one", "_many")}
-        return EventStream, (self.path, self._event_type), state
+    def batch_of_piece(self, piece: bytes) -> Batch:
+        """Convert events with commas between them; may raise what `decoded` raises."""
+        raise NotImplementedError
+
+    def batch_of_events(self, events: list[Event]) -> Batch:
+        """Convert the events that were kept of a damaged piece."""
+        raise NotImplementedError
+
+    def decoded(self, piece: bytes) -> list[Event]:
+        """Events with commas between them."""
+        return self._many.decode(b"".join((b"[", piece, b"]")))
 
     @property
     def loss(self) -> Loss:
         """Events and bytes that could not be read so far."""
         return Loss(events=self._lost_events, bytes=self._lost_bytes, reason="; ".join(self._reasons))
 
-    def __iter__(self) -> Iterator[list[Event]]:
+    def __iter__(self) -> Iterator[Batch]:
         """Every complete event in the order of the file."""
-        return self.batches(self.decoded, lambda events: events)
-
-    def decoded(self, piece: bytes) -> list[Event]:
-        """Events with commas between them."""
-        return self._many.decode(b"".join((b"[", piece, b"]")))
-
-    def batches(self, sound: Callable[[bytes], Batch], careful: Callable[[list[Event]], Batch]) -> Iterator[Batch]:
-        """Iterate over lists of events in another form.
-
-        Args:
-            sound: Converts events with commas between them; may raise what `decoded` raises.
-            careful: Converts the events that were kept of a damaged piece.
-        """
         bytes(_LARGEST_FREED)
         source = TraceBytes(self.path)
         pieces = iter(source)
@@ -169,17 +165,17 @@ class EventStream(Generic[Event]):
             end, begin = last_border(data)
             if end:
                 try:
-                    batch, used = sound(data[:end]), begin
+                    batch, used = self.batch_of_piece(data[:end]), begin
                 except UNREADABLE:
                     events, used, ended = self._careful(data, final=False)
-            self.piece = Piece(position, used)
+            self._piece = Piece(position, used)
             position += len(data)
             data = data[used:].lstrip(b", \t\r\n")
             position -= len(data)
             if batch is not None:
                 yield batch
             if events:
-                yield careful(events)
+                yield self.batch_of_events(events)
             if not ended and len(data) >= LONGEST_EVENT:
                 self._reason(f"stopped after {LONGEST_EVENT >> 20} MiB without the end of an event")
                 stopped = True
@@ -188,9 +184,9 @@ class EventStream(Generic[Event]):
                 stopped = True
         if not ended:
             events, used, ended = self._careful(data, final=True)
-            self.piece = Piece(position, used)
+            self._piece = Piece(position, used)
             if events:
-                yield careful(events)
+                yield self.batch_of_events(events)
             if not ended and not self._reasons and not data.rstrip().endswith(b"]"):
                 self._reason("the list of events is not closed: the file was cut or is still being written")
             data = data[used:]
@@ -198,16 +194,21 @@ class EventStream(Generic[Event]):
         if source.problem:
             self._reason(source.problem)
 
-    def again(
-        self, pieces: Sequence[Piece], sound: Callable[[bytes], Batch], careful: Callable[[list[Event]], Batch]
-    ) -> Iterator[Batch]:
-        """The events of some pieces once more, as `batches` made them; nothing is counted as lost twice."""
+    def note_times(self, first: float, last: float) -> None:
+        """Note that the events of the latest batch begin and end between these moments."""
+        self._places.append((self._piece, first, last))
+
+    def again(self, start: float, end: float, around: int = 0) -> Iterator[Batch]:
+        """Batches with events of that time once more, and some before and after each; nothing is lost twice."""
+        found = [at for at, (_, first, last) in enumerate(self._places) if first <= end and last >= start]
+        wide = {near for at in found for near in range(at - around, at + around + 1)}
+        pieces = [self._places[at][0] for at in sorted(wide) if 0 <= at < len(self._places)]
         lost = self._lost_events, self._lost_bytes, list(self._reasons)
         for data in TraceBytes(self.path).parts(pieces):
             try:
-                batch = sound(data.rstrip(b", \t\r\n"))
+                batch = self.batch_of_piece(data.rstrip(b", \t\r\n"))
             except UNREADABLE:
-                batch = careful(self._careful(data, final=True)[0])
+                batch = self.batch_of_events(self._careful(data, final=True)[0])
                 self._lost_events, self._lost_bytes, self._reasons = lost
             yield batch
 
@@ -317,6 +318,23 @@ class EventStream(Generic[Event]):
             self._reasons.append(reason)
 
 
+class Events(EventStream[Event, list[Event]]):
+    """A stream whose batches are lists of events."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle for another process, which makes the decoders anew."""
+        state = {name: value for name, value in self.__dict__.items() if name not in ("_one", "_many")}
+        return Events, (self.path, self._event_type), state
+
+    def batch_of_piece(self, piece: bytes) -> list[Event]:
+        """Decode them."""
+        return self.decoded(piece)
+
+    def batch_of_events(self, events: list[Event]) -> list[Event]:
+        """Return them as they are."""
+        return events
+
+
 def beginning_of(path: Path) -> bytes:
     """Read the first 64 KiB, unpacked, from the first bracket on."""
     beginning = b""
@@ -365,20 +383,3 @@ def _closing(data: bytes, start: int, limit: int) -> int | None:
         elif token["open"] is not None:
             return None
     return None
-
-
-class Places:
-    """Index of the pieces of a file by time, so that one step can be read again without the rest."""
-
-    def __init__(self) -> None:
-        self._pieces: list[tuple[Piece, float, float]] = []
-
-    def add(self, piece: Piece, first_s: float, last_s: float) -> None:
-        """A piece whose events begin and end between these moments."""
-        self._pieces.append((piece, first_s, last_s))
-
-    def holding(self, start_s: float, end_s: float, around: int = 0) -> list[Piece]:
-        """Pieces with events of that time, and some before and after each of them."""
-        found = [at for at, (_, first_s, last_s) in enumerate(self._pieces) if first_s <= end_s and last_s >= start_s]
-        wide = {near for at in found for near in range(at - around, at + around + 1)}
-        return [self._pieces[at][0] for at in sorted(wide) if 0 <= at < len(self._pieces)]

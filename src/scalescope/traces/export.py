@@ -8,6 +8,7 @@ import msgspec
 
 from scalescope.records.explanation import Clock
 from scalescope.records.timeline import Activity, Span
+from scalescope.traces.alignment import on_common_clock
 
 _LANES: dict[Activity, str] = {
     "input": "input",
@@ -30,8 +31,8 @@ def export(spans: Iterable[Span], path: Path, clocks: Sequence[Clock] = ()) -> i
     moved = list[Span]()
     for span in spans:
         if clock := by_rank.get(span.rank):
-            start, end = (time + clock.offset_s + clock.drift * time for time in (span.start_s, span.end_s))
-            span = msgspec.structs.replace(span, start_s=start, end_s=end)
+            start_s, end_s = on_common_clock(span.start_s, clock), on_common_clock(span.end_s, clock)
+            span = msgspec.structs.replace(span, start_s=start_s, end_s=end_s)
         moved.append(span)
     ordered = sorted(moved, key=lambda span: span.start_s)
     zero = ordered[0].start_s if ordered else 0.0

@@ -18,7 +18,6 @@ from scalescope.traces.trace import Activities, Parts, Trace, exposed_of, parts_
 _LONGEST_LINE = 1 << 20
 _ENOUGH = 10  # Steps without a tracer that say who is late
 _FEWEST_UNTRACED = 5  # Steps without a tracer that say where their time goes
-_PARTS = ("input", "forward", "backward", "synchronize", "optimizer")
 
 _Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 _Spans = list[tuple[_Nanoseconds, _Nanoseconds]]
@@ -65,6 +64,9 @@ class RankMarks:
     backward: Intervals
     synchronize: Intervals  # Waiting for Horovod's handles, in the optimizer's step or elsewhere
     optimizer: Intervals
+
+
+_PARTS = [each.name for each in dataclasses.fields(RankMarks) if each.type is Intervals]
 
 
 def read_marks(path: Path) -> RankMarks:
@@ -166,9 +168,9 @@ def _separated(trace: Trace, marks: RankMarks, offset_s: float, last: Mapping[in
     alone = exposed_of(activities)
     arrived = _last_wait(marks)[0] - zero_s
     until = np.array([last.get(number, np.nan) for number in marks.numbers.tolist()]) - trace.epoch_s
-    told = bool(kept.any()) and not np.isnan((arrived + until)[kept]).any()
+    is_known = bool(kept.any()) and not np.isnan((arrived + until)[kept]).any()
     unsent = without(alone, union(trace.collectives.start_s, trace.collectives.end_s))
-    waited = between(unsent, arrived[kept], np.clip(until, arrived, ends)[kept]) if told else None
+    waited = between(unsent, arrived[kept], np.clip(until, arrived, ends)[kept]) if is_known else None
     moved = (
         f"rank {marks.rank}'s clock was moved by {-offset_s:.6f} s, to where gradients are there on all ranks at once"
     )

@@ -6,6 +6,7 @@ and of RCCL; lines that are not known say nothing.
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 from scalescope.records.explanation import Device, Network
 
@@ -33,35 +34,35 @@ def is_nccl_log(text: str) -> bool:
 
 
 def read_nccl_log(lines: Iterable[str]) -> Network | None:
-    """The network that NCCL took, as far as it says; None where nothing was said."""
+    """The network that NCCL took, as far as it says; None where nothing was match."""
     transport, sent = "", dict[str, int]()
     interfaces, devices, settings = dict[str, None](), dict[str, Device](), dict[str, str]()
-    found: dict[str, object] = {}
+    channels = nodes = None
     no_device = no_verbs = heard = False
     algorithms, chosen = dict[str, None](), dict[str, None]()
-    for number, line in enumerate(lines):
-        match = _LINE.search(line)
-        if number > _MOST_LINES or match is None:
+    for line in islice(lines, _MOST_LINES):
+        printed = _LINE.search(line)
+        if printed is None:
             continue
-        text, heard = match["text"], True
-        if said := _SOCKETS.search(text):
-            interfaces.update(dict.fromkeys(_INTERFACE.findall(said["interfaces"])))
-        elif said := _DEVICES.search(text):
+        text, heard = printed["text"], True
+        if match := _SOCKETS.search(text):
+            interfaces.update(dict.fromkeys(_INTERFACE.findall(match["interfaces"])))
+        elif match := _DEVICES.search(text):
             devices |= {each["name"]: Device(name=each["name"], kind=each["kind"]) for each in _DEVICE.finditer(text)}
-        elif said := _NETWORK.search(text):
-            transport = said["network"]
-        elif said := _VIA.search(text):
-            sent[said["transport"]] = sent.get(said["transport"], 0) + 1
-        elif said := _SETTING.search(text):
-            settings[said["name"]] = said["value"]
-        elif said := _CHANNELS.search(text):
-            found["channels"] = int(said["channels"])
+        elif match := _NETWORK.search(text):
+            transport = match["network"]
+        elif match := _VIA.search(text):
+            sent[match["transport"]] = sent.get(match["transport"], 0) + 1
+        elif match := _SETTING.search(text):
+            settings[match["name"]] = match["value"]
+        elif match := _CHANNELS.search(text):
+            channels = int(match["channels"])
         no_device, no_verbs = no_device or bool(_NONE.search(text)), no_verbs or bool(_NO_VERBS.search(text))
-        if said := _NODES.search(text):
-            found["nodes"] = int(said["nodes"])
-        if said := _CHOICE.search(text):
-            number_ = int(said["algorithm"] or 0)
-            known = said["word"] or (_ALGORITHMS[number_] if number_ < len(_ALGORITHMS) else "")
+        if match := _NODES.search(text):
+            nodes = int(match["nodes"])
+        if match := _CHOICE.search(text):
+            number = int(match["algorithm"] or 0)
+            known = match["word"] or (_ALGORITHMS[number] if number < len(_ALGORITHMS) else "")
             chosen[known.lower() if known.isupper() and known != "NVLS" else known] = None
         for name, pattern in (("ring", _RING), ("tree", _TREE), ("NVLS", _NVLS)):
             if pattern.search(text):
@@ -81,5 +82,6 @@ def read_nccl_log(lines: Iterable[str]) -> Network | None:
         settings=settings,
         no_device=no_device,
         no_verbs=no_verbs,
-        **found,  # type: ignore[arg-type]
+        channels=channels,
+        nodes=nodes,
     )

@@ -53,14 +53,17 @@ class Parts:
     @classmethod
     def joined(cls, several: Sequence["Parts"]) -> "Parts":
         """Steps of all; a part that any of them cannot tell is absent."""
-        columns = [[getattr(each, field.name) for each in several] for field in fields(cls)]
+        columns = [[getattr(each, name) for each in several] for name in _PARTS]
         whole: list[Any] = [None if any(c is None for c in column) else np.concatenate(column) for column in columns]
         return cls(*whole)
 
     def _each(self, change: Callable[[Times], Times]) -> "Parts":
-        columns = (getattr(self, each.name) for each in fields(self))
+        columns = (getattr(self, name) for name in _PARTS)
         changed: list[Any] = [None if column is None else change(column) for column in columns]
         return Parts(*changed)
+
+
+_PARTS = [each.name for each in fields(Parts)]
 
 
 def exposed_of(activities: Activities) -> Intervals:

@@ -140,7 +140,7 @@ def _switch(model: Any, values: Mapping[str, KnobValue]) -> None:
 def search_for(folder: Path, progress: Progress) -> Tuning | None:
     """Search for the training of `tuning` in this folder until it is decided or our input ends; None: it was given up.
 
-    Runs in the process that `tuning` starts next to rank 0, which has been told why a search is given up.
+    Runs in the process that `tuning` starts next to rank 0, which knows why a search is given up.
     """
     from scalescope.tuner.online import OnlineSearch
     from scalescope.tuner.search import prepare

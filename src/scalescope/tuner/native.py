@@ -1,6 +1,7 @@
 """Horovod's own autotune, and its choice against the default: inside one launch, or by relaunch where it must be."""
 
 from pathlib import Path
+from typing import Any
 
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
@@ -11,7 +12,7 @@ from scalescope.records.autotune import DEFAULT_CACHE, Autotune
 from scalescope.records.run import Failure, Point
 from scalescope.records.tuning import Method, SearchedKnob, TuneRequest, Tuning, Values
 from scalescope.text import knob_name, plural
-from scalescope.tuner.controller_files import Hello
+from scalescope.tuner.controller_files import Hello, SampleReport
 from scalescope.tuner.journal import Journal
 from scalescope.tuner.offline import Launches, fixed_by_user, search_by_launches
 from scalescope.tuner.online import OnlineSearch, tune_online
@@ -45,6 +46,10 @@ class NativeSearch(OnlineSearch):
     def _plan(self) -> str:
         steps = _autotune_steps(self._request)
         return f"Horovod's autotune while it trains: {steps:,} steps; then its choice against the default."
+
+    def _measured(self, **fields: Any) -> SampleReport:
+        """Measure a sample outside the search."""
+        return self._files.sample(self._files.send("sample", check=0, **fields))
 
     def _begin(self, hello: Hello) -> tuple[Tuner, Journal]:
         steps = self._options.steps_per_sample

@@ -24,7 +24,8 @@ from scalescope.text import knob_name
 from scalescope.tuner.blocks import Block
 from scalescope.tuner.journal import RECORD, Journal, begin_search
 from scalescope.tuner.search import OFFLINE, options_of
-from scalescope.tuner.space import THREADS, offline_space
+from scalescope.tuner.settings import THREADS
+from scalescope.tuner.space import offline_space
 from scalescope.tuner.tuner import Tuner
 from scalescope.units import format_seconds
 
@@ -41,7 +42,7 @@ class Launches:
         self.options = options_of(request, OFFLINE)
         warmup = _WARMUP_SAMPLES if request.warmup_samples is None else request.warmup_samples
         self._warmup_steps = warmup * self.options.steps_per_sample
-        self.budget_s = request.budget_s
+        self.budget_s, self.began_s = request.budget_s, time.monotonic()
         self.engine = point.engine  # As the ranks of the last launch showed it
 
     def make(self, number: int, values: Values, env: dict[str, str] | None = None) -> Block:
@@ -68,9 +69,9 @@ class Launches:
             steps=self._request.steps or steps,
         )
         engine = self._point.engine
-        knobs = {name: value for name, value in values.items() if name != THREADS}
+        knobs = {name: value for name, value in values.items() if name != THREADS.name}
         fixed = self._settings.knobs[engine].values
-        threads = int(values[THREADS]) if THREADS in values else self._settings.threads_per_rank
+        threads = int(values[THREADS.name]) if THREADS.name in values else self._settings.threads_per_rank
         settings = msgspec.structs.replace(
             self._settings,
             request=request,
@@ -146,11 +147,10 @@ def search_by_launches(
 
     Half of a budget is for the search at most, and no launch is begun that would probably end after it.
     """
-    began, longest = time.monotonic(), first.seconds if first else 0.0
-    budget_s = launches.budget_s
+    longest, budget_s = first.seconds if first else 0.0, launches.budget_s
     try:
         while asked := tuner.next():
-            spent = time.monotonic() - began + longest
+            spent = time.monotonic() - launches.began_s + longest
             if budget_s and first is None and spent > budget_s:
                 tuner.stop(f"the budget of {format_seconds(budget_s)} is spent")
                 break
@@ -211,6 +211,6 @@ def fixed_by_user(request: TuneRequest, settings: Settings, point: Point) -> Val
     """The knobs that --knob and --threads-per-rank name; not those that were resolved, such as Horovod's controller."""
     named = set(map(knob_name, request.knobs))
     fixed = {name: value for name, value in settings.knobs[point.engine].values.items() if name in named}
-    if settings.threads_per_rank and (THREADS in named or request.threads_per_rank):
-        fixed[THREADS] = settings.threads_per_rank
+    if settings.threads_per_rank and (THREADS.name in named or request.threads_per_rank):
+        fixed[THREADS.name] = settings.threads_per_rank
     return fixed

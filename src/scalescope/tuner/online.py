@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -198,7 +197,7 @@ class OnlineSearch:
                 journal.begin(asked, self._options.max_samples, self._progress)
                 report = self._files.sample(number)
                 sample = tuner.tell(asked, self._block(report))
-                self._switches_left -= report.switch_ns > 0
+                self._switches_left -= 1 if report.switch_ns else 0
                 for knob, why in report.fixed.items():
                     tuner.fix(knob)
                     journal.notes.append(f"{knob} is fixed: {why}")
@@ -240,10 +239,6 @@ class OnlineSearch:
         )
         journal.warmup_steps = self._warmup_steps + _SURVEY_STEPS
         return tuner, journal
-
-    def _measured(self, **fields: Any) -> SampleReport:
-        """Measure a sample outside the search."""
-        return self._files.sample(self._files.send("sample", check=0, **fields))
 
     def _send(self, tuner: Tuner) -> list[tuple[SampleRequest, int]]:
         """Every sample that is wanted next, with the number of its directive; ranks do not wait between several."""

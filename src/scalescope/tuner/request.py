@@ -38,7 +38,7 @@ def tune_request(**given: Any) -> TuneRequest:
         warnings.warn(text, stacklevel=2)
     engine = _engine(asked.get("engine", ""), asked.get("command", ()), files)
     if not asked.get("engine") and not any(file.engine for file in files.values()):
-        asked["engine"] = ""  # settled where it is launched
+        asked["engine"] = ""  # resolved where it is launched
     else:
         asked["engine"] = engine
 

@@ -26,17 +26,14 @@ from scalescope.tuner.native import autotune_variables, tune_native, tune_native
 from scalescope.tuner.offline import tune_offline, use_setting
 from scalescope.tuner.online import tune_online
 from scalescope.tuner.search import ONLINE, prepare
-from scalescope.tuner.settings import fixed_knobs
-from scalescope.tuner.space import THREADS
+from scalescope.tuner.settings import THREADS, fixed_knobs
 
 _Search = Callable[[TuneRequest, Settings, Point, Path, Progress], Tuning]
-_SEARCHES: dict[Method, _Search] = {"online": tune_online, "offline": tune_offline, "native": tune_native}
-_BY_RELAUNCH: dict[Method, _Search] = {**_SEARCHES, "online": tune_offline, "native": tune_native_by_relaunch}
 
 
 def tune(request: TuneRequest, progress: Progress) -> Tuning:
     """Search for better knobs."""
-    settings, point = _settled(request)
+    settings, point = _resolved(request)
     method = _method(request, point.engine)
     _check_sample(request, method)
     check_requirements(settings)
@@ -68,11 +65,12 @@ def _search(request: TuneRequest, settings: Settings, point: Point, method: Meth
     engine = find_engine(point.engine)
     why_not = "" if method == "offline" else why_not_live(settings.python, engine)
     if not why_not:
-        return _SEARCHES[method]
+        searches: dict[Method, _Search] = {"online": tune_online, "offline": tune_offline, "native": tune_native}
+        return searches[method]
     if request.method == "online":
         raise UsageError(f"{engine.title}'s knobs cannot change while it trains: {why_not}: use --offline")
     progress.note(f"{engine.title}'s knobs cannot change while it trains: {why_not}. Tuning by relaunch instead.")
-    return _BY_RELAUNCH[method]
+    return tune_native_by_relaunch if method == "native" else tune_offline
 
 
 def resume(folder: Path, progress: Progress, budget_s: float | None = None) -> Tuning:
@@ -83,7 +81,7 @@ def resume(folder: Path, progress: Progress, budget_s: float | None = None) -> T
     load(folder / PLAN, TunePlan)  # a folder of something else is refused before the lock's file is made in it
     with resumed_plan(folder, TunePlan, "search") as plan, interrupted_in(folder):
         request = msgspec.structs.replace(plan.request, folder=str(folder), budget_s=budget_s)
-        settings, point = _settled(request)
+        settings, point = _resolved(request)
         drop_torn_line(folder / SAMPLES)
         finished = load_lines(folder / SAMPLES, Sample)
         method = resumed_as(request, folder)
@@ -119,7 +117,7 @@ def how_to_finish(plan: TunePlan, folder: Path) -> str:
 
 def dry_run(request: TuneRequest) -> list[str]:
     """List the commands that would be started first, as a shell takes them."""
-    settings, point = _settled(request)
+    settings, point = _resolved(request)
     method = _method(request, point.engine)
     _check_sample(request, method)
     place = launch_folder(settings, 1, point) if method == "offline" else Path(settings.folder, "training")
@@ -154,10 +152,10 @@ def _method(request: TuneRequest, engine: str) -> Method:
     return request.method or ("online" if chosen.changes_live else "offline")
 
 
-def _settled(request: TuneRequest) -> tuple[Settings, Point]:
+def _resolved(request: TuneRequest) -> tuple[Settings, Point]:
     """Settings of every launch, and the one point that is launched."""
-    own = [text for text in request.knobs if knob_name(text) == THREADS]  # no engine's knob
-    threads = fixed_knobs(USUAL.name, own).get(THREADS)
+    own = [text for text in request.knobs if knob_name(text) == THREADS.name]  # no engine's knob
+    threads = fixed_knobs(USUAL.name, own).get(THREADS.name)
     settings = resolve_here(
         MeasureRequest(
             **launch_of(request),

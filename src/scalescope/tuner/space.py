@@ -12,20 +12,17 @@ from typing import Any, TypeGuard
 import msgspec
 
 from scalescope import host
-from scalescope.engines import ENGINES, find_engine
+from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.records.job import KnobValue
 from scalescope.records.tuning import SearchedKnob, Values
 from scalescope.text import knob_name
 from scalescope.tuner.controller_files import Hello
 from scalescope.tuner.prior import HIERARCHICAL, Survey, predict, profile_of, read_survey
-from scalescope.tuner.settings import THREADS as THREADS_KNOB
-from scalescope.tuner.settings import fixed_knobs, knob_texts
+from scalescope.tuner.settings import THREADS, fixed_knobs, knob_texts
 
-THREADS = THREADS_KNOB.name
 CAP, FIRST, VIEW = "bucket_cap_mb", "first_bucket_mb", "gradient_as_bucket_view"
 FUSION, CYCLE, CACHE = "fusion_threshold_mb", "cycle_time_ms", "cache_capacity"
-ON_REQUEST = tuple(knob.name for engine in ENGINES.values() for knob in engine.knobs if knob.on_request)
 CHANNELS, _ROUTES = "nccl_max_nchannels", ("nccl_algo", "nccl_proto")
 _NCCL, _ALLGATHER, TORUS = "nccl_", "hierarchical_allgather", "torus_allreduce"
 _NOT_ABOUT_EXCHANGE = (VIEW, "static_graph")  # These can matter to one process, too
@@ -70,7 +67,7 @@ def online_space(
         nccl_build=training.nccl_build,
     )
     live = {knob.name for knob in find_engine(training.engine).knobs if knob.changes == "live"}
-    for name in [*(name for name in dimensions if name not in live), THREADS]:
+    for name in [*(name for name in dimensions if name not in live), THREADS.name]:
         dimensions.pop(name, None)
         left_out[name] = "it needs a new launch: tune with --offline"
     left_out.update(training.fixed)
@@ -109,10 +106,10 @@ def offline_space(
     most = host.threads_per_rank(cores, max(Counter(hosts).values(), default=1))
     counts = tuple(sorted({threads, *(2**power for power in range(16) if 2**power <= most)}))
     if len(counts) > 1:
-        dimensions[THREADS] = counts
+        dimensions[THREADS.name] = counts
     else:
-        left_out[THREADS] = f"{cores} cores leave one to every rank"
-    return _space(engine, dimensions, left_out, fixed, {**current, THREADS: threads}, surveyed)
+        left_out[THREADS.name] = f"{cores} cores leave one to every rank"
+    return _space(engine, dimensions, left_out, fixed, {**current, THREADS.name: threads}, surveyed)
 
 
 def check_searched(engine: str, names: Sequence[str], fixed: Collection[str]) -> tuple[str, ...]:

@@ -56,8 +56,8 @@ def find(case: Case) -> tuple[Finding, ...]:
             if case.explanation.too_heavy and look in _BY_SHARES:
                 # As a share of traced steps its gain is not known where the tracer made them much longer.
                 longer = f"traced steps took {format_share(case.explanation.overhead or 0.0)} longer"
-                told = {**finding.evidence, "gain unknown": longer}
-                finding = msgspec.structs.replace(finding, gain=None, gain_from="", evidence=told)
+                evidence = {**finding.evidence, "gain unknown": longer}
+                finding = msgspec.structs.replace(finding, gain=None, gain_from="", evidence=evidence)
             found.append(finding)
             first |= {finding.id} if look in _OF_SHARDING else set()
     claiming = sorted(_by_gain(found), key=lambda finding: finding.id not in first)

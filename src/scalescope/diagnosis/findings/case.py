@@ -65,32 +65,29 @@ class Case:
 
     @cached_property
     def waited_s(self) -> float | None:
-        """Seconds of a typical step in which ranks wait for the last one, in the mean over ranks; None: not told.
+        """Seconds of a typical step in which ranks wait for the last one, in the mean over ranks; None: not known.
 
         Equal ranks would save just that. What waits under compute is none of it.
         """
         steady = [step for step in self.explanation.steps if step.index >= self.explanation.warmup_steps]
-        told = [(step.index, step.parts.waiting_s) for step in steady if step.parts.waiting_s is not None]
+        waits = [(step.index, step.parts.waiting_s) for step in steady if step.parts.waiting_s is not None]
         accounting = self.explanation.accounting
-        if not told or self.explanation.too_heavy:
+        if not waits or self.explanation.too_heavy:
             return accounting.waiting_s if accounting else None
-        numbers, waited_s = zip(*told, strict=True)
+        numbers, waited_s = zip(*waits, strict=True)
         return self.factor * median(step_times_by_number(numbers, waited_s).values())
 
     @property
     def left_s(self) -> dict[str, float]:
-        """Seconds of each part of a step that findings can claim, of the rank with most; one not told is missing."""
+        """Seconds of each part of a step that findings can claim, of the rank with most; an unknown one is missing."""
         parts = [account.parts for account in self.explanation.per_rank]
-        told: dict[str, list[float | None]] = {
-            "waiting": [each.waiting_s for each in parts],
-            "transfer": [each.transfer_s for each in parts],
-            "exposed": [each.exposed_s for each in parts],
-            "input": [each.input_s for each in parts],
-            "other": [each.other_s for each in parts],
-        }
-        return {
-            name: max(known) for name, each in told.items() if (known := [value for value in each if value is not None])
-        }
+        left = {}
+        for name in ("waiting", "transfer", "exposed", "input", "other"):
+            seconds = [getattr(each, f"{name}_s") for each in parts]
+            known = [each for each in seconds if each is not None]
+            if known:
+                left[name] = max(known)
+        return left
 
     def exposed_by_operation(self, rank: int) -> dict[str, float]:
         """Exposed seconds of a steady step of one rank, by collective; empty where the trace does not say when."""

@@ -36,11 +36,12 @@ def _sockets(case: Case, network: Network) -> Finding | None:
     if not devices and not over_ib and not wanted:
         return None  # nothing says that there is another network
     kinds = listed(sorted({each.kind.replace("IB", "InfiniBand") for each in network.devices} or {"InfiniBand"}))
+    no_verbs = "it cannot load libibverbs" if network.no_verbs else ""
     seen = {
         "InfiniBand or RoCE ports": ", ".join(devices),
         "interfaces of InfiniBand": ", ".join(over_ib),
         "asked for": f"NCCL_IB_HCA={wanted}" if wanted else "",
-        "NCCL says": "it found no device" if network.no_device else "it cannot load libibverbs" * network.no_verbs,
+        "NCCL says": "it found no device" if network.no_device else no_verbs,
         "sockets on": ", ".join(network.interfaces),
         "elsewhere": "allreduce of 1 GB: 370 ms over sockets, about 50 ms over RoCE (AReaL issue 639)",
     }

@@ -22,16 +22,16 @@ def first_epoch(case: Case) -> Finding | None:
     warmup = explanation.warmup_steps
     if len(explanation.epochs) > 1:
         return _slow_first_epoch(case)
-    told = explanation.first_steps
-    if told is None or len(durations) <= warmup or not case.step_s:
+    first_steps = explanation.first_steps
+    if first_steps is None or len(durations) <= warmup or not case.step_s:
         return None
-    excess, record = told.excess_s, case.job.record
+    excess, record = first_steps.excess_s, case.job.record
     asked = record is not None and record.from_start
     if not asked and (durations[0] < _FIRST_FACTOR * case.traced_s or excess < _FIRST_SHARE * sum(durations)):
         return None
     if excess < _FIRST_WORTH * case.traced_s:
         return None
-    order = sorted(told.parts_s.items(), key=lambda part: -part[1])
+    order = sorted(first_steps.parts_s.items(), key=lambda part: -part[1])
     most = [f"{format_seconds(seconds)} {name}" for name, seconds in order if seconds > _FIRST_SHARE * excess]
     first = "step costs" if warmup == 1 else f"{plural(warmup, 'step')} cost"
     evidence = {

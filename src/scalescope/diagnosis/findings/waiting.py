@@ -11,6 +11,7 @@ _INPUT_SHARE = 0.05
 _LONG_CYCLE_S = 4e-3
 _NEGOTIATION_SHARE = 0.1
 _UNEVEN_SHARE = 0.1
+_MOSTLY = 2.0  # Times as long as for all others together that ranks wait for one, before it is named
 _CAUSE_SHARE = 0.6  # Of a rank's lateness that one part of its step must explain, before it is called the cause
 _BECAUSE = {
     "input": " because it waits longer for its batch",
@@ -86,25 +87,30 @@ def _cause(case: Case, rank: int) -> str:
 
 
 def uneven_ranks(case: Case) -> Finding | None:
-    """Now one rank is late and now another: everybody waits for whoever is last."""
+    """Ranks wait for whoever is last: now for one and now for another, or for one that nothing else proves late."""
     lost = case.waited_s
     if case.explanation.straggler is not None or not case.step_s or lost is None:
         return None
     nobody_named = case.explanation.horovod is not None and not case.explanation.skew_s  # see negotiation()
     if nobody_named or lost < _UNEVEN_SHARE * case.step_s:
         return None
-    told = [each for each in case.explanation.transfers if each.wait_s is not None]
-    waits = ", ".join(f"{format_bytes(each.bytes)}: {format_seconds(each.wait_s or 0.0)}" for each in told[:4])
+    known = [each for each in case.explanation.transfers if each.wait_s is not None]
+    waits = ", ".join(f"{format_bytes(each.bytes)}: {format_seconds(each.wait_s or 0.0)}" for each in known[:4])
+    late = case.late_s
+    worst = max(late, key=lambda rank: late[rank], default=None)
+    whom, look = "now for one and now for another", ""
+    if worst is not None and late[worst] > _MOSTLY * (sum(late.values()) - late[worst]):
+        whom, look = f"mostly for rank {worst}", f"Look at rank {worst} first. "
     return Finding(
         id="uneven_ranks",
-        sentence=f"Ranks wait {format_seconds(lost)} a step for each other, now for one and now for another.",
+        sentence=f"Ranks wait {format_seconds(lost)} a step for each other, {whom}.",
         evidence={
             **({"wait for the last rank, by size": waits} if waits else {}),
-            "held up by, by rank": ", ".join(f"{rank}: {format_seconds(late)}" for rank, late in case.late_s.items()),
+            "held up by, by rank": ", ".join(f"{rank}: {format_seconds(each)}" for rank, each in late.items()),
             "seen in": case.shown,
         },
-        change="Give ranks cores of their own and stop other programs there; batches of equal cost on every rank; "
-        "garbage collection, logging and checkpoints at the same step on all.",
+        change=f"{look}Give ranks cores of their own and stop other programs there; batches of equal cost on every "
+        "rank; garbage collection, logging and checkpoints at the same step on all.",
         gain=case.saving(lost),
         gain_from="accounting",
         parts=(case.part("waiting"),),
@@ -112,7 +118,7 @@ def uneven_ranks(case: Case) -> Finding | None:
 
 
 def input_bound(case: Case) -> Finding | None:
-    """The step waits for its batch; what makes one rank late is said of that rank."""
+    """The step waits for its batch; what makes one rank late is that rank's finding."""
     late = case.explanation.straggler
     if late is not None and _cause(case, late) != "input":
         late = None
@@ -206,12 +212,13 @@ def negotiation(case: Case) -> Finding | None:
         exposed = min(exposed, case.waited_s)  # few slow steps raise the mean
     if exposed < _NEGOTIATION_SHARE * case.step_s:
         return None
+    negotiation_s = case.factor * account.negotiation_s
     return Finding(
         id="negotiation",
-        sentence=f"Ranks negotiate {format_seconds(account.negotiation_s)} a step; "
+        sentence=f"Ranks negotiate {format_seconds(negotiation_s)} a step; "
         f"{format_seconds(exposed)} of that hides behind nothing.",
         evidence={
-            "negotiation": format_seconds(account.negotiation_s),
+            "negotiation": format_seconds(negotiation_s),
             "collectives and copies": format_seconds(moving),
             "exposed communication": format_seconds(accounting.exposed_s),
             "who is late": explanation.straggler_note or "unknown",

@@ -1,6 +1,6 @@
 """Adds up a Horovod timeline block by block: steps, exposed communication and what the background thread did."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -33,7 +33,7 @@ from scalescope.traces.horovod.columns import (
     ranks,
 )
 from scalescope.traces.horovod.pairs import NO_ROWS, NO_TICKS, Pairing, Rows, Ticks, together
-from scalescope.traces.horovod.responses import Message, Responses, kept, responses
+from scalescope.traces.horovod.responses import Responses, responses
 from scalescope.traces.horovod.steps import NO_STEPS, Gradients, Steps, find, learn
 from scalescope.traces.trace import HeldUp
 
@@ -140,46 +140,6 @@ def count(
     )
 
 
-def account(
-    blocks: Sequence[Block],
-    steps: int,
-    vocabulary: Vocabulary,
-    last_rank: Mapping[int, int],
-    first_negotiation: float,
-    tensors: tuple[TensorAccount, ...],
-) -> HorovodAccount:
-    """Blocks together, per step and in seconds."""
-    seconds = sum((block.groups.sum(axis=0) for block in blocks), np.zeros(GROUPS)) / 1e6 / steps
-    total: dict[str, float] = defaultdict(float)
-    collectives: dict[str, float] = defaultdict(float)
-    for block in blocks:
-        for key, counts in block.counts.items():
-            total[key] += float(counts.sum())
-        for number, times in block.collectives.items():
-            collectives[vocabulary.names[number]] += float(times.sum()) / 1e6 / steps
-    cached = 2 * total["ticked_negotiations"] < total["negotiations"]
-    told = total["ticked_negotiations"] and not cached
-    return HorovodAccount(
-        negotiation_s=float(seconds[NEGOTIATION]),
-        waiting_s=total["waiting"] / 1e6 / steps if told else None,
-        protocol_s=(total["ticked"] - total["waiting"]) / 1e6 / steps if told else None,
-        queue_s=float(seconds[QUEUE]),
-        data_wait_s=float(seconds[DATA_WAIT]),
-        memcpy_in_s=float(seconds[COPY_IN]),
-        memcpy_out_s=float(seconds[COPY_OUT]),
-        collectives_s={name: each for name, each in collectives.items() if each},
-        responses=total["responses"] / steps,
-        tensors_per_response=total["tensors"] / max(1.0, total["responses"]),
-        bytes_per_response=total["bytes"] / total["sized_responses"] if total["sized_responses"] else None,
-        cycles=total["cycles"] / steps if total["cycles"] else None,
-        idle_cycles=total["idle_cycles"] / steps if total["cycles"] else None,
-        cached=cached,
-        last_rank=dict(sorted(last_rank.items())),
-        first_negotiation_s=first_negotiation / 1e6,
-        tensors=tensors,
-    )
-
-
 class _Sample(NamedTuple):
     tensor: NDArray[np.int32]
     group: NDArray[np.int8]
@@ -255,6 +215,15 @@ class TensorSums:
         return tuple(accounts)
 
 
+class Message(NamedTuple):
+    """Columns of messages that are kept until the end of the file, in few bytes."""
+
+    name: NDArray[np.int32]
+    bytes: Numbers
+    start: Numbers
+    end: Numbers
+
+
 @dataclass
 class Found:
     """Results of every step and message; times in microseconds."""
@@ -282,11 +251,12 @@ class Accounting:
         self.steps: list[Block] = []
         self.whole: list[Block] = []  # The same where there are no steps
         self.first_negotiation = 0.0
-        self.bucket_bytes: tuple[int, ...] = ()
         self.last_rank: dict[int, int] = defaultdict(int)
         self.left_out = 0  # Messages that are not among the found ones because there are too many
         self._messages = 0
         self._steps = 0
+        self._steps_with: Counter[int] = Counter()  # By the number of messages with gradients in a step
+        self._sizes_with: dict[int, Numbers] = {}  # Their bytes in the first such step
         self._gradients: Gradients | None = None
         self._rows: list[Rows] = []
         self._waiting, self._wanted = 0, BLOCK
@@ -309,6 +279,42 @@ class Accounting:
     def finish(self) -> None:
         """Adds up what is left."""
         self._add_up(final=True)
+
+    def account_since(self, start_s: float) -> HorovodAccount:
+        """Activity of Horovod's thread in a mean step, of the steps from this moment on; of all of it without any."""
+        blocks = [block.since(start_s) for block in self.steps]
+        steps = sum(len(block.start) for block in blocks)
+        if not steps:
+            blocks, steps = self.whole, 1
+        seconds = sum((block.groups.sum(axis=0) for block in blocks), np.zeros(GROUPS)) / 1e6 / steps
+        total: dict[str, float] = defaultdict(float)
+        collectives: dict[str, float] = defaultdict(float)
+        for block in blocks:
+            for key, counts in block.counts.items():
+                total[key] += float(counts.sum())
+            for number, times in block.collectives.items():
+                collectives[self.vocabulary.names[number]] += float(times.sum()) / 1e6 / steps
+        cached = 2 * total["ticked_negotiations"] < total["negotiations"]
+        names_ranks = total["ticked_negotiations"] and not cached
+        return HorovodAccount(
+            negotiation_s=float(seconds[NEGOTIATION]),
+            waiting_s=total["waiting"] / 1e6 / steps if names_ranks else None,
+            protocol_s=(total["ticked"] - total["waiting"]) / 1e6 / steps if names_ranks else None,
+            queue_s=float(seconds[QUEUE]),
+            data_wait_s=float(seconds[DATA_WAIT]),
+            memcpy_in_s=float(seconds[COPY_IN]),
+            memcpy_out_s=float(seconds[COPY_OUT]),
+            collectives_s={name: each for name, each in collectives.items() if each},
+            responses=total["responses"] / steps,
+            tensors_per_response=total["tensors"] / max(1.0, total["responses"]),
+            bytes_per_response=total["bytes"] / total["sized_responses"] if total["sized_responses"] else None,
+            cycles=total["cycles"] / steps if total["cycles"] else None,
+            idle_cycles=total["idle_cycles"] / steps if total["cycles"] else None,
+            cached=cached,
+            last_rank=dict(sorted(self.last_rank.items())),
+            first_negotiation_s=self.first_negotiation / 1e6,
+            tensors=self.tensors.accounts(self.vocabulary),
+        )
 
     def _add_up(self, final: bool) -> None:
         """Counts what lies before the beginning of the last step, which is not complete yet; all of it at the end."""
@@ -356,7 +362,10 @@ class Accounting:
             if rank >= 0:
                 self.last_rank[rank] += often
         messages = responses(rows, row_groups, device_of(self.vocabulary) == "cuda")
-        self.found.messages.append(kept(messages, MOST_MESSAGES - self._messages))
+        few = slice(0, max(0, MOST_MESSAGES - self._messages))
+        self.found.messages.append(
+            Message(messages.name[few].astype(np.int32), messages.bytes[few], messages.start[few], messages.end[few])
+        )
         self._messages += len(messages)
         self.left_out = max(0, self._messages - MOST_MESSAGES)
         if len(self._rest):
@@ -365,6 +374,7 @@ class Accounting:
         sets = [_moments(rows, row_groups == group) for group in range(GROUPS)]
         self.found.exchange.append(joined(sets[NEGOTIATION], sets[OPERATION]))
         self.found.negotiation.append(sets[NEGOTIATION])
+        self._count_messages(messages, steps)
         self._keep_steps(steps, sets[NEGOTIATION], sets[OPERATION], ticks)
         collectives = {
             name: _moments(rows, rows.name == name) for name in np.unique(rows.name[row_groups == COLLECTIVE]).tolist()
@@ -374,8 +384,6 @@ class Accounting:
             self.steps.append(count(steps.start, steps.end, sets, collectives, negotiations, ticks, messages, marks))
         if not self.steps:
             self.whole.append(count(*_ALL_TIME, sets, collectives, negotiations, ticks, messages, marks))
-        if not self.bucket_bytes and len(steps.start):
-            self.bucket_bytes = self._buckets(messages, steps)
 
     def _keep_steps(self, steps: Steps, negotiation: Intervals, sending: Intervals, ticks: Ticks) -> None:
         """Keeps what is known of every step. Until its last gradient is submitted a rank counts as computing.
@@ -411,18 +419,26 @@ class Accounting:
         self.pairing.ticks = [Ticks(*(column[~now] for column in ticks))]
         return Ticks(*(column[now] for column in ticks))
 
-    def _buckets(self, messages: Responses, steps: Steps) -> tuple[int, ...]:
-        """The bytes of the messages with gradients of a step that sends as many of them as most steps do."""
-        assert self._gradients is not None
+    def _count_messages(self, messages: Responses, steps: Steps) -> None:
+        """Count steps by how many messages with gradients each sends; of every number the first step is an example."""
+        if self._gradients is None or not len(steps.start):
+            return
         reducing = np.isin(messages.first_tensor, self._gradients.tensors)
         step = np.where(reducing, holding(steps.start, steps.end, messages.begin), -1)
         counts = np.bincount(step[step >= 0], minlength=len(steps.start))
-        if len(counts) > 1:
+        if not self._steps and len(counts) > 1:
             counts[0] = 0  # The first step may send otherwise: nothing is cached yet
-        if not counts.any():
-            return ()
-        typical = int(np.flatnonzero(counts == np.bincount(counts[counts > 0]).argmax())[0])
-        sizes = messages.bytes[step == typical]
+        numbers, firsts, often = np.unique(counts, return_index=True, return_counts=True)
+        for number, first, steps_with in zip(numbers.tolist(), firsts.tolist(), often.tolist(), strict=True):
+            self._steps_with[number] += steps_with
+            self._sizes_with.setdefault(number, messages.bytes[step == first])
+
+    @property
+    def bucket_bytes(self) -> tuple[int, ...]:
+        """The bytes of the messages with gradients of a step that sends as many of them as most steps do."""
+        found = {number: steps for number, steps in self._steps_with.items() if number}
+        typical = min(found, key=lambda number: (-found[number], number), default=0)
+        sizes: Numbers = self._sizes_with[typical] if typical else np.zeros(0, dtype=np.int64)
         return tuple(sizes.tolist()) if (sizes >= 0).all() else ()
 
 

@@ -84,13 +84,13 @@ class Vocabulary:
         for event in events:
             kind = KIND_OF_LETTER.get(event.ph)
             if kind is None:
-                told = event.args
-                if event.ph != "M" or told is None:
+                arguments = event.args
+                if event.ph != "M" or arguments is None:
                     continue
-                if told.name:
-                    self.tensors[event.pid % SLOTS] = told.name
-                elif not event.pid and 0 < told.start_time_since_epoch_in_micros < FARTHEST:
-                    self.epoch_s = told.start_time_since_epoch_in_micros / 1e6
+                if arguments.name:
+                    self.tensors[event.pid % SLOTS] = arguments.name
+                elif not event.pid and 0 < arguments.start_time_since_epoch_in_micros < FARTHEST:
+                    self.epoch_s = arguments.start_time_since_epoch_in_micros / 1e6
             elif not -FARTHEST < event.ts < FARTHEST:
                 self.strange += 1
             else:
@@ -102,7 +102,7 @@ class Vocabulary:
 
 
 def size_of(dtype: str, shape: str) -> int:
-    """Bytes of a tensor, -1 when it cannot be told."""
+    """Bytes of a tensor, -1 when it cannot be known."""
     each = _BYTES.get(dtype)
     lengths = shape.strip("[] ").replace(",", " ").split()
     if each is None or not all(length.isdecimal() and len(length) < 16 for length in lengths):

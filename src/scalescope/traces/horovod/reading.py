@@ -1,15 +1,13 @@
 """Reads Horovod timelines, plain or damaged: what rank 0 saw, and the spans of one stretch of time for drawing."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from scalescope.intervals import NOTHING, Intervals, Times, joined, union
-from scalescope.records.explanation import HorovodAccount
 from scalescope.records.timeline import Activity, Span
-from scalescope.traces.event_stream import EventStream, Places, halves, is_object
-from scalescope.traces.horovod.accounting import Accounting, account, waiting
+from scalescope.traces.event_stream import EventStream, halves, is_object
+from scalescope.traces.horovod.accounting import Accounting, waiting
 from scalescope.traces.horovod.columns import (
     COLLECTIVE,
     COPY_IN,
@@ -27,7 +25,7 @@ from scalescope.traces.horovod.columns import (
 )
 from scalescope.traces.horovod.pairs import NO_ROWS, Pairing, Rows, together
 from scalescope.traces.horovod.responses import Responses, message_of, responses
-from scalescope.traces.horovod.scan import Scanner
+from scalescope.traces.horovod.scan import Scanner, Unusual
 from scalescope.traces.marks import RankMarks
 from scalescope.traces.trace import Collectives, HeldUp, Parts, Trace
 
@@ -48,37 +46,26 @@ def recognises(beginning: bytes) -> bool:
     return b'"tid"' not in inside or b"NEGOTIATE_" in inside
 
 
-class HorovodStream:
-    """The columns of a timeline, a chunk at a time; `vocabulary` and `events.loss` are complete afterwards."""
+class HorovodStream(EventStream[TimelineEvent, Columns]):
+    """The columns of a timeline, a chunk at a time; `vocabulary` is complete afterwards."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(path, TimelineEvent)
         self.vocabulary = Vocabulary()
-        self.events = EventStream(path, TimelineEvent)
         self._scanner = Scanner(self.vocabulary)
-        self._places = Places()
 
-    def __iter__(self) -> Iterator[Columns]:
-        """In the order of the file."""
-        for columns in self.events.batches(self._sound, self.vocabulary.columns):
-            if len(columns.time):
-                self._places.add(self.events.piece, float(columns.time.min()), float(columns.time.max()))
-            yield columns
-        if self.vocabulary.strange:
-            self.events.lose(self.vocabulary.strange, 0, "some times are out of range")
-
-    def around(self, start: float, end: float) -> Iterator[Columns]:
-        """Read again what was written between two moments, in microseconds, and a little before and after."""
-        pieces = self._places.holding(start, end, around=1)
-        return self.events.again(pieces, self._sound, self.vocabulary.columns)
-
-    def _sound(self, piece: bytes) -> Columns:
+    def batch_of_piece(self, piece: bytes) -> Columns:
         """Read columns by array operations where possible, otherwise event by event, in parts as small as needed."""
-        columns = self._scanner.columns(piece)
-        if columns is not None:
-            return columns
-        if len(piece) > _SMALL and (parts := halves(piece)):
-            return Columns(*map(np.concatenate, zip(*map(self._sound, parts), strict=True)))
-        return self.vocabulary.columns(self.events.decoded(piece))
+        try:
+            return self._scanner.columns(piece)
+        except Unusual:
+            if len(piece) > _SMALL and (parts := halves(piece)):
+                return Columns(*map(np.concatenate, zip(*map(self.batch_of_piece, parts), strict=True)))
+            return self.batch_of_events(self.decoded(piece))
+
+    def batch_of_events(self, events: list[TimelineEvent]) -> Columns:
+        """Read columns event by event."""
+        return self.vocabulary.columns(events)
 
 
 def read(path: Path, marks: RankMarks | None = None) -> Trace:
@@ -89,22 +76,17 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
     stream = HorovodStream(path)
     accounting = Accounting(stream.vocabulary)
     for columns in stream:
+        if len(columns.time):
+            stream.note_times(float(columns.time.min()), float(columns.time.max()))
         accounting.add(columns)
     accounting.finish()
     found, vocabulary = accounting.found, stream.vocabulary
+    if vocabulary.strange:
+        stream.lose(vocabulary.strange, 0, "some times are out of range")
     starts, ends = _seconds(found.start), _seconds(found.end)
     exposed_s = _seconds(found.exposed)
     step = ends - starts
     waiting_s = waiting(accounting.steps, step, _seconds(found.negotiated), _seconds(found.ticked))
-    tensors = accounting.tensors.accounts(vocabulary)
-
-    def account_since(start_s: float) -> HorovodAccount:
-        blocks = [block.since(start_s) for block in accounting.steps]
-        steps = sum(len(block.start) for block in blocks)
-        chosen = blocks if steps else accounting.whole
-        first = accounting.first_negotiation
-        return account(chosen, max(1, steps), vocabulary, accounting.last_rank, first, tensors)
-
     name, size, sent, received = (np.concatenate(column) for column in zip(*found.messages, strict=True))
     found.messages.clear()
     order = np.argsort(received, kind="stable")
@@ -131,12 +113,12 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         collectives=Collectives(operations[name[order]], size[order], sent[order] / 1e6, received[order] / 1e6),
         exchange=_in_seconds(found.exchange),
         negotiation=_in_seconds(found.negotiation),
-        horovod=account_since,
+        horovod=accounting.account_since,
         possibly_hidden=_seconds(found.possibly_hidden),
         negotiated=_seconds(found.negotiated),
         held_up=HeldUp(*held_up) if held_up else None,
         bucket_bytes=accounting.bucket_bytes,
-        loss=stream.events.loss,
+        loss=stream.loss,
         notes=tuple(notes),
         spans=lambda start_s, end_s: _window(stream, start_s, end_s),
     )
@@ -157,7 +139,7 @@ def _window(stream: HorovodStream, start_s: float, end_s: float) -> tuple[Span, 
     start, end = start_s * 1e6, end_s * 1e6
     kept: list[Rows] = []
     room = MOST_ACTIVITIES
-    for columns in stream.around(start, end):
+    for columns in stream.again(start, end, around=1):
         rows = pairing.add(columns)
         kept.append(rows.only(np.flatnonzero((rows.end >= start) & (rows.begin <= end))[:room]))
         room -= len(kept[-1])

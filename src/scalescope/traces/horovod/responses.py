@@ -1,10 +1,8 @@
 """Responses of a Horovod timeline: tensors that were fused into one message."""
 
 from dataclasses import dataclass, fields
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scalescope.traces.horovod.columns import COLLECTIVE, OPERATION, UNKNOWN, Numbers
 from scalescope.traces.horovod.pairs import Rows
@@ -28,21 +26,6 @@ class Responses:
 
     def __len__(self) -> int:
         return len(self.name)
-
-
-class Message(NamedTuple):
-    """Columns of messages that are kept until the end of the file, in few bytes."""
-
-    name: NDArray[np.int32]
-    bytes: Numbers
-    start: Numbers
-    end: Numbers
-
-
-def kept(messages: Responses, count: int) -> Message:
-    """The first ones, at most `count`."""
-    few = slice(0, max(0, count))
-    return Message(messages.name[few].astype(np.int32), messages.bytes[few], messages.start[few], messages.end[few])
 
 
 def responses(rows: Rows, groups: Numbers, side_by_side: bool) -> Responses:

@@ -59,14 +59,8 @@ class Scanner:
         self._names = _Texts(lambda text: vocabulary.number(text.decode()) if _SIMPLE_NAME.fullmatch(text) else None)
         self._sizes = _Texts(_size)
 
-    def columns(self, piece: bytes) -> Columns | None:
-        """The columns of events with commas between them; None when one of them is written in another way."""
-        try:
-            return self._columns(piece)
-        except Unusual:
-            return None
-
-    def _columns(self, piece: bytes) -> Columns:
+    def columns(self, piece: bytes) -> Columns:
+        """The columns of events with commas between them; raises Unusual when one is written in another way."""
         letters = np.frombuffer(piece, dtype=np.uint8)
         braces = np.flatnonzero(letters == ord("{"))
         if not len(braces) or braces[-1] + _SHORTEST > len(piece):

@@ -127,7 +127,7 @@ def spans_of(
 
     Args:
         batches: Events of that time, and of the time in which its work was launched.
-        known: What the whole file said.
+        known: All that the whole file holds.
         rank: Whose file it is.
         start_s: On the file's own clock.
         end_s: On the file's own clock.

@@ -190,12 +190,12 @@ class Collector:
             self._take_mark(event, counted=False)
         for event in self._device.add(*of(DEVICE_WORK), self._lanes, self._device_meanings):
             if (times := self._seconds(event, counted=False)) is not None:
-                told = arguments_of(event)
-                operation, size = self.called.get(told.correlation, (told.operation, told.bytes))
+                arguments = arguments_of(event)
+                operation, size = self.called.get(arguments.correlation, (arguments.operation, arguments.bytes))
                 if size < 0:
-                    self._unnamed.append((len(self.collectives), told))
-                told = told._replace(operation=operation or operation_of(event.name), bytes=size)
-                self._add_collective(told, times, event.tid)
+                    self._unnamed.append((len(self.collectives), arguments))
+                arguments = arguments._replace(operation=operation or operation_of(event.name), bytes=size)
+                self._add_collective(arguments, times, event.tid)
         for event in of(DEVICE_MARK)[0]:
             meaning, times = self._device_meanings[event.name], self._seconds(event, counted=True)
             if times is None:
@@ -295,8 +295,8 @@ class Collector:
             self.ranges.add(operation_of(event.name), *times, event.tid, arguments_of(event).bytes)
         elif meaning == Meaning.COLLECTIVE:
             self.exchanging.add(event.tid)
-            told = arguments_of(event)._replace(operation=operation_of(event.name))
-            self._add_collective(told, times, event.tid)
+            arguments = arguments_of(event)._replace(operation=operation_of(event.name))
+            self._add_collective(arguments, times, event.tid)
         else:
             self.training.add(event.tid)
             if meaning == Meaning.STEP:
@@ -305,11 +305,11 @@ class Collector:
                 self.optimizing.add(*_arrays(times))
                 self.optimizers.add(event.name, *times, event.tid)
 
-    def _add_collective(self, told: Arguments, times: tuple[float, float], lane: int | str) -> None:
+    def _add_collective(self, arguments: Arguments, times: tuple[float, float], lane: int | str) -> None:
         self.exchange.add(*_arrays(times))
-        self.collectives.add(told.operation, *times, lane, told.bytes)
-        self.correlations.append(told.correlation)
-        self.groups.append(told.group)
+        self.collectives.add(arguments.operation, *times, lane, arguments.bytes)
+        self.correlations.append(arguments.correlation)
+        self.groups.append(arguments.group)
 
     def _work_off(self) -> None:
         if self._operators.count:

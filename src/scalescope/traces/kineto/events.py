@@ -249,15 +249,15 @@ _MOST_RANKS = 10**6
 
 def facts_of(around: bytes, path: Path) -> Facts:
     """Reads them from what stands before and after the events; a rank may also stand in the file's name."""
-    told: dict[str, Any] = {}
+    info: dict[str, Any] = {}
     if found := _DISTRIBUTED.search(around):
         text = around[found.end() : found.end() + (1 << 16)].decode("utf-8", "replace")
         try:
             value, _ = json.JSONDecoder().raw_decode(text)
-            told = value if isinstance(value, dict) else {}
+            info = value if isinstance(value, dict) else {}
         except (ValueError, RecursionError):
-            told = {}
-    rank, world_size, backend = _count(told, "rank", path), _count(told, "world_size", path), told.get("backend")
+            info = {}
+    rank, world_size, backend = _count(info, "rank", path), _count(info, "world_size", path), info.get("backend")
     named = _RANK_IN_NAME.search(path.name)
     base = _BASE.search(around)
     return Facts(
@@ -265,23 +265,23 @@ def facts_of(around: bytes, path: Path) -> Facts:
         world_size or None,
         backend if isinstance(backend, str) else "",
         int(base[1]) * 1e-9 if base else 0.0,
-        _group_ranks(told),
+        _group_ranks(info),
         int(memory[1]) if (memory := _DEVICE_BYTES.search(around)) else None,
     )
 
 
-def _group_ranks(told: dict[str, Any]) -> dict[str, int]:
+def _group_ranks(info: dict[str, Any]) -> dict[str, int]:
     """Number of ranks of each process group, by its description and by its name."""
-    config, ranks = told.get("pg_config"), dict[str, int]()
+    config, ranks = info.get("pg_config"), dict[str, int]()
     for group in config if isinstance(config, list) else ():
         if isinstance(group, dict) and isinstance(size := group.get("pg_size"), int) and 0 < size <= _MOST_RANKS:
             ranks |= {str(name)[:100]: size for key in ("pg_name", "pg_desc") if (name := group.get(key))}
     return ranks
 
 
-def _count(told: dict[str, Any], name: str, path: Path) -> int | None:
+def _count(info: dict[str, Any], name: str, path: Path) -> int | None:
     """A number from 0; None where the trace does not say it."""
-    value = told.get(name)
+    value = info.get(name)
     if not isinstance(value, int) or value < 0:
         return None
     if value > _MOST_RANKS:

@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scalescope.engines import engine_of_trace
 from scalescope.intervals import Intervals, Moments, Times, holding
 from scalescope.records.timeline import Span
 from scalescope.text import plural
-from scalescope.traces.event_stream import EventStream, Places, is_object
+from scalescope.traces.event_stream import Events, is_object
 from scalescope.traces.kineto.activities import account, launched_since, spans_of
 from scalescope.traces.kineto.collector import Collector, Marks, launched
 from scalescope.traces.kineto.events import CALL, CATEGORY, Event, correlation_of, facts_of, is_collective
 from scalescope.traces.kineto.sharded import blocked, exchanging, issued
 from scalescope.traces.marks import RankMarks
-from scalescope.traces.trace import Collectives, StepsFrom, Trace
+from scalescope.traces.trace import Collectives, Issued, StepsFrom, Trace
 
 _MARKS = "marks"  # The lane of what the rank itself noted
 
@@ -109,13 +110,13 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
     Marks of the rank tell steps, input and what launched kernels where only the GPU was traced, and when the first
     step of all began.
     """
-    stream, found, places = EventStream(path, Event), Collector(), Places()
+    stream, found = Events(path, Event), Collector()
     for events in stream:
-        places.add(stream.piece, *found.take(events))
+        stream.note_times(*found.take(events))
     found.complete()
     if found.unnamed and (ranges := found.ranges):
         named: dict[int, tuple[str, int]] = {}
-        for event, _, at in _calls(ranges, range(len(ranges)), found, stream, places):
+        for event, _, at in _calls(ranges, range(len(ranges)), found, stream):
             if at >= 0 and (number := correlation_of(event)) >= 0:
                 named[number] = ranges.names[at], ranges.bytes[at]
         found.name_kernels(named)
@@ -134,25 +135,20 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         until = min(until, found.device.last()) if on_device else until
     steps = steps_of(found, complete_until_s=until)
     parts, alone = account(found, steps.starts_s, steps.ends_s, on_device=on_device)
-    events_ = found.collectives
-    kept = np.flatnonzero([is_collective(name) for name in events_.names])
-    kept = kept[np.argsort(np.array(events_.end_s)[kept], kind="stable")]
+    seen = found.collectives
+    kept = np.flatnonzero([is_collective(name) for name in seen.names])
+    kept = kept[np.argsort(np.array(seen.end_s)[kept], kind="stable")]
     collectives = Collectives(
-        np.array(events_.names, dtype=object)[kept],
-        np.array(events_.bytes, dtype=np.int64)[kept],
-        np.array(events_.start_s)[kept],
-        np.array(events_.end_s)[kept],
+        np.array(seen.names, dtype=object)[kept],
+        np.array(seen.bytes, dtype=np.int64)[kept],
+        np.array(seen.start_s)[kept],
+        np.array(seen.end_s)[kept],
     )
-    launches, waits = dict[int, tuple[float, int | str]](), Moments()  # of FSDP2's kernels; for the GPU
-    wanted = set(found.correlations) - {-1} if len(found.sharding) else set()
-    for event, seconds, at in _calls(found.sharding, exchanging(found), found, stream, places) if wanted else ():
-        if "Synchronize" in event.name:
-            waits.add(np.array([seconds]), np.array([seconds + event.dur * 1e-6]))
-        if at >= 0 and (number := correlation_of(event)) in wanted:
-            launches[number] = seconds, event.tid
-    sharding = issued(found, launches, waits.between(), kept)
-    modules = {} if sharding is None else dict(zip(collectives.start_s.tolist(), sharding.module.tolist(), strict=True))
-    own = set() if sharding is None else set(collectives.operation[sharding.phase != ""].tolist())
+    sharding, modules, own = None, dict[float, str](), set[str]()
+    if len(found.sharding):
+        sharding = _sharding(found, stream, kept)
+        modules = dict(zip(collectives.start_s.tolist(), sharding.module.tolist(), strict=True))
+        own = set(collectives.operation[sharding.phase != ""].tolist())
     if found.strange:
         stream.lose(found.strange, 0, "there are events with impossible times or without a duration")
     notes = list(steps.notes)
@@ -183,12 +179,24 @@ def read(path: Path, marks: RankMarks | None = None) -> Trace:
         group_ranks=facts.group_ranks,
         loss=stream.loss,
         notes=tuple(notes),
-        spans=_Spans(stream, places, found.knowing_the_same(), facts.rank or 0, on_device, modules),
+        spans=_Spans(stream, found.knowing_the_same(), facts.rank or 0, on_device, modules),
     )
 
 
+def _sharding(found: Collector, stream: Events[Event], kept: NDArray[np.int64]) -> Issued:
+    """Look up what FSDP2 did at each of these collectives; where they are kernels, their calls say when."""
+    called, waits = dict[int, tuple[float, int | str]](), Moments()
+    wanted = set(found.correlations) - {-1}
+    for event, seconds, at in _calls(found.sharding, exchanging(found), found, stream) if wanted else ():
+        if "Synchronize" in event.name:
+            waits.add(np.array([seconds]), np.array([seconds + event.dur * 1e-6]))
+        if at >= 0 and (number := correlation_of(event)) in wanted:
+            called[number] = seconds, event.tid
+    return issued(found, called, waits.between(), kept)
+
+
 def _calls(
-    marks: Marks, which: Sequence[int], found: Collector, stream: EventStream[Event], places: Places
+    marks: Marks, which: Sequence[int], found: Collector, stream: Events[Event]
 ) -> Iterator[tuple[Event, float, int]]:
     """Calls of the host around some ranges, when each began, and the range that holds it (-1: none).
 
@@ -199,8 +207,7 @@ def _calls(
         by_lane.setdefault(marks.lanes[at], []).append((marks.start_s[at], at))
     for lane in by_lane.values():
         lane.sort()
-    pieces = places.holding(min(marks.start_s), max(marks.end_s))
-    for events in stream.again(pieces, stream.decoded, lambda events: events):
+    for events in stream.again(min(marks.start_s), max(marks.end_s)):
         for event in events:
             if CATEGORY[event.cat] != CALL:
                 continue
@@ -214,17 +221,15 @@ def _calls(
 class _Spans:
     """Spans between two moments: read again, in whichever process."""
 
-    stream: EventStream[Event]
-    places: Places
+    stream: Events[Event]
     known: Collector
     rank: int
     on_device: bool
     modules: Mapping[float, str]
 
     def __call__(self, start_s: float, end_s: float) -> tuple[Span, ...]:
-        pieces = self.places.holding(launched_since(start_s, end_s) if self.on_device else start_s, end_s)
-        events = self.stream.again(pieces, self.stream.decoded, lambda events: events)
-        return spans_of(events, self.known, self.rank, start_s, end_s, self.modules)
+        since_s = launched_since(start_s, end_s) if self.on_device else start_s
+        return spans_of(self.stream.again(since_s, end_s), self.known, self.rank, start_s, end_s, self.modules)
 
 
 def _add_marks(found: Collector, marks: RankMarks, epoch_s: float) -> None:

@@ -1,6 +1,7 @@
 """What FSDP2's ranges say of each collective: the pass and the module it belongs to, and whether it was prefetched."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -39,17 +40,15 @@ class _Ranges(NamedTuple):
 
 def issued(
     found: Collector, called: dict[int, tuple[float, int | str]], waits: Intervals, kept: NDArray[np.int64]
-) -> Issued | None:
-    """For each of these collectives what FSDP2 did when it was issued; None where the trace has no range of FSDP2.
+) -> Issued:
+    """For each of these collectives what FSDP2 did when it was issued.
 
     Args:
-        found: What the file said.
+        found: All that the file holds.
         called: When and on which thread kernels were launched, by correlation; empty on CPUs.
         waits: When the host waited for its GPU.
         kept: The collectives wanted, by their index in the file.
     """
-    if not len(found.sharding):
-        return None
     issue_s, lanes = _issues(found, called)
     issue_s, lanes = issue_s[kept], lanes[kept]
     phase, module = np.full(len(kept), "", dtype=object), np.full(len(kept), "", dtype=object)
@@ -57,24 +56,26 @@ def issued(
     for lane in set(found.sharding.lanes):
         mine = np.flatnonzero((lanes == lane) & np.isfinite(issue_s))
         exchanging = _ranges(found, lane, _EXCHANGING)
-        passes = {name: _ranges(found, lane, (name,)) for name in _PHASES}
         holder = exchanging.around(issue_s[mine])
         mine, holder = mine[holder >= 0], holder[holder >= 0]
         module[mine] = exchanging.modules[holder]
         issuing_s[mine] = exchanging.ends[holder] - exchanging.starts[holder]
         began = np.full(len(mine), -np.inf)
-        for name, ranges in passes.items():
+        for name, step_phase in _PHASES.items():
+            ranges = _ranges(found, lane, (name,))
+            if not len(ranges.starts):
+                continue
             around = ranges.around(issue_s[mine])
-            start = np.where(around >= 0, ranges.starts[np.maximum(around, 0)] if len(ranges.starts) else 0.0, -np.inf)
-            inner = (around >= 0) & (start > began)
-            phase[mine[inner]], began[inner] = _PHASES[name], start[inner]
+            start = np.where(around >= 0, ranges.starts[around], -np.inf)
+            inner = start > began
+            phase[mine[inner]], began[inner] = step_phase, start[inner]
             prefetched[mine] |= (around >= 0) & name.endswith("prefetch")
     group = np.array(found.groups, dtype=object)[kept]
     followed = _is_followed(found, issue_s)
-    told = Issued(phase, module, prefetched, followed, group, issue_s, issuing_s, tuple(_copies(found)), waits)
+    result = Issued(phase, module, prefetched, followed, group, issue_s, issuing_s, tuple(_copies(found)), waits)
     order = np.argsort(np.array(found.collectives.start_s)[kept], kind="stable")
-    _fill(told, np.array(found.collectives.names, dtype=object)[kept], order)
-    return told
+    _fill(result, np.array(found.collectives.names, dtype=object)[kept], order)
+    return result
 
 
 def _copies(found: Collector) -> list[tuple[Literal["gathered", "reduced"], str, float]]:
@@ -92,20 +93,35 @@ def _copies(found: Collector) -> list[tuple[Literal["gathered", "reduced"], str,
     return copies
 
 
-def _fill(told: Issued, operations: NDArray[np.object_], order: NDArray[np.int64]) -> None:
+def _fill(issued: Issued, operations: NDArray[np.object_], order: NDArray[np.int64]) -> None:
     """Fill in what a host that runs ahead launched before the trace began: what comes there in each later step."""
-    known = told.phase[order] != ""
-    first = int(np.argmax(known))
-    keys = list(zip(operations[order].tolist(), told.phase[order].tolist(), told.module[order].tolist(), strict=True))
-    rest = keys[first:]
-    if not first or not known.any():
+    known = np.flatnonzero(issued.phase[order] != "")
+    if not len(known) or not known[0]:
         return
-    period = next((at for at in range(1, len(rest) // 2 + 1) if rest[at:] == rest[:-at]), 0)
+    first = int(known[0])
+    columns = (operations[order].tolist(), issued.phase[order].tolist(), issued.module[order].tolist())
+    keys = list(zip(*columns, strict=True))
+    period = _period(keys[first:])
     for at in range(first if period else 0):
         like = at + period * -(-(first - at) // period)
         if keys[like][0] == keys[at][0]:
-            for column in (told.phase, told.module, told.prefetched, told.followed, told.group):
+            for column in (issued.phase, issued.module, issued.prefetched, issued.followed, issued.group):
                 column[order[at]] = column[order[like]]
+
+
+def _period(keys: Sequence[object]) -> int:
+    """The shortest distance at which a sequence repeats itself at least twice; 0 where it does not.
+
+    In linear time: `borders` holds, for each beginning of the sequence, how much of it returns at its own end.
+    """
+    borders = [0] * len(keys)
+    for at in range(1, len(keys)):
+        length = borders[at - 1]
+        while length and keys[at] != keys[length]:
+            length = borders[length - 1]
+        borders[at] = length + (keys[at] == keys[length])
+    period = len(keys) - borders[-1]
+    return period if 2 * period <= len(keys) else 0
 
 
 def blocked(found: Collector) -> Lanes:
@@ -130,8 +146,8 @@ def exchanging(found: Collector) -> list[int]:
 @lru_cache(maxsize=1 << 14)
 def _parsed(name: str) -> tuple[str, str]:
     """Split the name of FSDP2's range into what it does and for which module."""
-    told = _NAMED.match(name)
-    return ("", "") if told is None else (told[1], told[2] or told[3] or ROOT)
+    match = _NAMED.match(name)
+    return ("", "") if match is None else (match[1], match[2] or match[3] or ROOT)
 
 
 def _ranges(found: Collector, lane: int | str, names: tuple[str, ...]) -> _Ranges:
