@@ -147,10 +147,10 @@ def test_the_third_time_follows_from_two(table, columns: str) -> None:
 
 
 def test_without_one_process_speedups_are_relative_to_the_smallest(table) -> None:
-    scaling = table("np,train_s,speedup (train)\n8,30,7.2\n4,52,4\n")
+    scaling = table("np,train_s,speedup (train)\n8,30,7.2\n4,52,4\n")  # which speedups it means, nobody knows
     assert speedups(scaling.curves[0], "train") == {4: 1, 8: pytest.approx(52 / 30)}
     assert "there is no row for 1 process: speedups are relative to 4" in scaling.findings
-    assert "the table says 7.2 at 8 (and 4 at 4) where 52/30 is 1.73" in scaling.findings
+    assert "the table says" not in said(scaling)
 
 
 def test_one_row_is_nothing_to_compare_with(table) -> None:

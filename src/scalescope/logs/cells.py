@@ -25,7 +25,7 @@ class Cells(NamedTuple):
 
 def is_heading(line: str) -> bool:
     """True for a line that names columns, process counts among them, as no line of a log does."""
-    cells = _heading(line)
+    cells = _heading(line[:10_000])
     names = [meaning.name for cell in cells if (meaning := meaning_of(cell))]
     return "np" in names and len(names) > 1 and len(names) >= len(cells) / 2
 
@@ -40,7 +40,7 @@ def cells_of(path: Path) -> Cells:
     head(path)
     if path.stat().st_size > _LARGEST:
         raise UsageError(f"'{name}' is larger than {_LARGEST >> 20} MiB: keep the rows of the scaling table only")
-    text = list(lines(path))
+    text = list(lines(path, longest=_LARGEST))
     try:
         starts = [at for at, line in enumerate(text) if is_heading(line.text)]
         starts = starts or [at for at, line in enumerate(text) if not _NOT_A_ROW.match(line.text)][:1]
@@ -90,7 +90,7 @@ def _table(lines: list[Line], name: str) -> Cells:
 
 
 def _heading(line: str) -> list[str]:
-    line = line.lstrip("# ")[:10_000]
+    line = line.lstrip("# ")
     return _cells(line, _separator(line))
 
 

@@ -13,7 +13,7 @@ from scalescope.errors import UsageError
 from scalescope.named_paths import reading
 from scalescope.text import plain, without_escapes
 
-LONGEST_LINE = 4096  # Characters of a line that are looked at
+LONGEST_LINE = 4096  # Characters of a line of a log that are looked at
 _HEAD = 65_536
 _NEVER_IN_TEXT = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f\ufffd]")
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"(\xb5/\xfd": "unzstd"}
@@ -55,11 +55,11 @@ class Line(NamedTuple):
     text: str
 
 
-def lines(path: Path) -> Iterator[Line]:
-    """Every line of a text of any size, cut to LONGEST_LINE, without terminal escapes; carriage returns end one too."""
+def lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[Line]:
+    """Every line of a text of any size, cut to `longest`, without terminal escapes; carriage returns end one too."""
     number, is_beginning = 1, True
     with reading(path), open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-        while piece := file.readline(LONGEST_LINE):
+        while piece := file.readline(longest):
             text = without_escapes(piece).rstrip("\n") if is_beginning else ""
             if text and not text.isspace():
                 yield Line(number, text)

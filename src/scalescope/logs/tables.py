@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -23,16 +23,6 @@ _SLIP = 0.01  # Stated speedups that differ by more from the table's own times a
 _SHOWN = 3
 
 
-class Group(NamedTuple):
-    """Rows of one curve; those of its baseline among them."""
-
-    engine: str
-    scaling: str
-    batch: float | None  # Global for strong, per process for weak scaling
-    rows: list[Row]
-    baseline_engine: str  # none when one process without an engine is among the rows
-
-
 def read_table(path: Path) -> Scaling:
     """The curves of a table, and what had to be assumed to read it.
 
@@ -47,10 +37,10 @@ def read_table(path: Path) -> Scaling:
     if any(row.rate is None and row.bare_rate for row in rows):
         findings.append(_read_bare_rates(groups, headings["bare_rate"]))
     curves = []
-    for group in groups:
-        curve, said = _curve(group)
+    for frame, members in groups:
+        curve, said = _curve(frame, members)
         curves.append(curve)
-        findings += [*said, *_slips(curve, group.rows)]
+        findings += [*said, *_slips(curve, members)]
         if curve.fit and curve.fit.lack:
             warnings.append(
                 "one fixed cost for all numbers of processes does not describe this table: "
@@ -74,8 +64,11 @@ def read_table(path: Path) -> Scaling:
     )
 
 
-def _groups(rows: Sequence[Row]) -> list[Group]:
-    """One group per scaling, batch and engine, in the table's order; an engine `none` is the baseline of the others."""
+def _groups(rows: Sequence[Row]) -> list[tuple[Frame, list[Row]]]:
+    """Rows of one curve each: of one scaling, batch and engine, in the table's order.
+
+    One process with the engine `none` is the baseline of all engines.
+    """
     together: dict[tuple[str, float | None], dict[str, list[Row]]] = {}
     for row in rows:
         together.setdefault((row.scaling, _shared_batch(row)), {}).setdefault(row.engine, []).append(row)
@@ -88,8 +81,14 @@ def _groups(rows: Sequence[Row]) -> list[Group]:
         if len(engines) > 1:  # a baseline that stands in the table once per engine is still one launch
             alone = list({row.cells: row for row in alone}.values())
         for engine in engines:
-            own = [*alone, *by_engine.get(engine, ())]
-            groups.append(Group(engine, scaling, batch, own, NO_ENGINE if alone else ""))
+            frame = Frame(
+                engine=engine,
+                scaling=scaling,
+                batch=round(batch) if batch else None,
+                baseline_engine=NO_ENGINE if alone else "",
+                baseline_np=1 if alone else None,
+            )
+            groups.append((frame, [*alone, *by_engine.get(engine, ())]))
     return groups
 
 
@@ -105,51 +104,42 @@ def _shared_batch(row: Row) -> float | None:
     return row.global_batch or row.worker_batch * (row.np if row.scaling == "strong" else 1)
 
 
-def _read_bare_rates(groups: Sequence[Group], heading: str) -> str:
+def _read_bare_rates(groups: Sequence[tuple[Frame, list[Row]]], heading: str) -> str:
     """Take rates of a column that does not say whose they are as those of all processes or of each, and say why."""
-    by_np = [{row.np: row.bare_rate for row in reversed(group.rows) if row.bare_rate} for group in groups]
+    by_np = [{row.np: row.bare_rate for row in reversed(rows) if row.bare_rate} for _, rows in groups]
     widest = max((rates for rates in by_np if rates), key=lambda rates: max(rates) / min(rates))
     are_totals, sentence = whose_rate(heading, widest, rename="name the column examples_per_s_{}")
-    for row in (row for group in groups for row in group.rows):
-        if row.rate is None and row.bare_rate is not None:
-            row.rate = row.bare_rate if are_totals else row.bare_rate * row.np
+    for _, rows in groups:
+        for row in rows:
+            if row.rate is None and row.bare_rate is not None:
+                row.rate = row.bare_rate if are_totals else row.bare_rate * row.np
     return sentence
 
 
-def _curve(group: Group) -> tuple[Curve, list[str]]:
-    """The curve of a group, and what had to be assumed for it."""
-    rows, unit, said = group.rows, "samples", []
+def _curve(frame: Frame, rows: Sequence[Row]) -> tuple[Curve, list[str]]:
+    """The curve of rows that belong together, and what had to be assumed for it."""
+    unit, said = "samples", []
     if not any(row.rate for row in rows) and any(row.step_s for row in rows):
-        unit = "steps"
-        rows = [_with_rate_of_steps(row) for row in rows]
-        if not group.scaling:
+        unit, rows = "steps", [_with_rate_of_steps(row) for row in rows]
+        if not frame.scaling:
             same = "a step is taken as the same work at every number of processes"
             said.append(f"{same}; add a column scaling, weak, if it is not")
-    works, known = _works(rows, group.scaling)
+    works, known = _works(rows, frame.scaling)
     repetitions = rounds([(row.engine, row.np) for row in rows])
     observations = [
         _observation(row, work, repetition, unit)
         for row, work, repetition in zip(rows, works, repetitions, strict=True)
     ]
-    frame = Frame(
-        engine=group.engine,
-        scaling=group.scaling,
-        batch=round(group.batch) if group.batch else None,
-        work_unit=unit,
-        baseline_engine=group.baseline_engine,
-        baseline_np=1 if group.baseline_engine else None,
-        work=known,
-    )
-    curve = make_curve(observations, frame)
+    curve = make_curve(observations, msgspec.structs.replace(frame, work_unit=unit, work=known))
     if curve.baseline_np is None:
         only = plural(curve.points[0].np, "process")
         return curve, [*said, f"there are rows for {only} only, nothing to compare with: add the others"]
     if curve.baseline_np > 1:
         said.append(f"there is no row for 1 process: speedups are relative to {curve.baseline_np}")
     if known != "told" and any(row.train_s or row.total_s for row in rows):
-        if not group.scaling:
+        if not frame.scaling:
             said.append("every row is taken to do the same work in all; a column scaling can say strong or weak")
-        elif group.scaling == "weak" and curve.fit is None:
+        elif frame.scaling == "weak" and curve.fit is None:
             said.append("times are taken to grow with the work: no fixed cost can be told apart")
     return curve, said
 
@@ -216,18 +206,16 @@ def _observation(row: Row, work: float, repetition: int, unit: str) -> Observati
 def _slips(curve: Curve, rows: Sequence[Row]) -> list[str]:
     """Report stated speedups that differ from those of the table's own train times."""
     base = next((row for row in rows if (row.np, row.engine) == (curve.baseline_np, curve.baseline_engine)), None)
-    if base is None or curve.scaling == "weak":  # there people mean many things
+    if base is None or curve.scaling == "weak" or base.speedup not in (None, 1):  # there people mean many things
         return []
     if len(rows) > len(curve.points) or any((row.launches or 1) > 1 for row in rows):
         return []  # the mean of ratios is another number than the ratio of means
     computed = {(point.np, point.engine): point.speedup.get("train") for point in curve.points}
-    at_base = base.speedup or 1.0
-    relative = "" if at_base == 1 else f" (and {at_base:g} at {base.np})"
     found = []
     for row in rows:
         train = computed[row.np, row.engine]
-        if row.speedup and train and abs(row.speedup / at_base / train.value - 1) > _SLIP:
+        if row.speedup and train and abs(row.speedup / train.value - 1) > _SLIP:
             ratio = f"{base.train_s:g}/{row.train_s:g} is {train.value:.2f}"
-            found.append(f"the table says {row.speedup:g} at {row.np}{relative} where {ratio}")
+            found.append(f"the table says {row.speedup:g} at {row.np} where {ratio}")
     more = [f"and {len(found) - _SHOWN} more speedups of the table differ"] if len(found) > _SHOWN else []
     return found[:_SHOWN] + more
