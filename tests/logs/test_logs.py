@@ -159,3 +159,16 @@ def test_logs_of_the_same_size_are_repeated_launches(logs) -> None:
     scaling = logs(**texts)
     assert [point.launches for point in scaling.curves[0].points] == [2, 2]
     assert scaling.curves[0].points[1].speedup["steady"].low == pytest.approx(8.1 / 4.1)
+
+
+def test_of_repeated_logs_without_a_partner_all_count(logs) -> None:
+    repeated = {f"{name}-np2": epochs([time] * 5) for name, time in (("a", 50.0), ("b", 40.0), ("c", 25.0))}
+    train = logs(np1=epochs([100.0] * 5), **repeated).curves[0].points[1].speedup["train"]
+    assert (train.low, train.value, train.high) == pytest.approx((2, 2.5, 4))
+
+
+@pytest.mark.parametrize("name", ["README.md", "np4.log"])
+def test_a_text_without_times_says_so_whatever_its_name_is(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("Run it on 4 GPUs\n")
+    with pytest.raises(UsageError, match=rf"no line of '{name}' matches any pattern .* 'Run it on 4 GPUs': write"):
+        read_logs([tmp_path / name])

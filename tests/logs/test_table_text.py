@@ -158,6 +158,13 @@ def test_two_tables_of_other_process_counts_are_refused(table) -> None:
         table(TWO_TABLES.format(2), "lab.md")
 
 
+def test_a_table_may_be_wide(table) -> None:
+    """Lines of logs are cut, those of tables are not."""
+    names, cells = (",".join([each] * 3000) for each in ("metric", "0.5"))
+    (curve,) = table(f"np,{names},train_s\n1,{cells},100\n2,{cells},60\n").curves
+    assert speedups(curve, "train")[2] == pytest.approx(100 / 60)
+
+
 def test_columns_that_are_not_understood_are_named_once(table) -> None:
     scaling = table("np,colour,train_s,mood\n1,red,10,good\n2,blue,6,bad\n")
     assert "not understood and left out: columns 'colour', 'mood'" in scaling.findings

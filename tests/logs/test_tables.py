@@ -274,18 +274,20 @@ def test_our_own_table_is_not_fitted(table) -> None:
     assert [point.one_time_s.value for point in curve.points if point.one_time_s] == pytest.approx([2, 6, 6])
 
 
+COLUMNS = "np,engine,init_s,train_s,examples_per_s_total"
 LARGE: dict[str, Callable[[int], str]] = {
-    "sizes": lambda at: f"{at + 1},ddp,5,{100 / (at + 1) + 1:.6f},{100 * (at + 1) ** 0.9:.4f}",
-    "engines": lambda at: f"{1 + at % 2},e{at // 2},5,{100 + at % 7},{100 + at % 5}" if at else "1,none,5,100,100",
+    "sizes.csv": lambda at: f"{at + 1},ddp,5,{100 / (at + 1) + 1:.6f},{100 * (at + 1) ** 0.9:.4f}\n",
+    "engines.csv": lambda at: f"{1 + at % 2},e{at // 2},5,{100 + at % 7},{100 + at % 5}\n" if at else "1,none,5,9,9\n",
+    "headings.log": lambda at: f"* {at + 1} GPU\n" + "".join(f"Epoch {epoch} took 3 s\n" for epoch in range(4)),
 }
 
 
-@pytest.mark.parametrize("kind", LARGE)
-def test_reading_a_table_takes_time_linear_in_its_rows(scalescope: CommandLine, kind: str) -> None:
+@pytest.mark.parametrize("name", LARGE)
+def test_reading_takes_time_linear_in_the_number_of_sizes(scalescope: CommandLine, name: str) -> None:
     lines = []
     for count in (100, 400):
-        rows = ["np,engine,init_s,train_s,examples_per_s_total", *map(LARGE[kind], range(count))]
-        (scalescope.folder / "large.csv").write_text("\n".join(rows))
+        heading = f"{COLUMNS}\n" if name.endswith(".csv") else ""
+        (scalescope.folder / name).write_text(heading + "".join(map(LARGE[name], range(count))))
         executed = 0
 
         def on_line(_frame: FrameType, event: str, _told: Any) -> Any:
@@ -296,7 +298,7 @@ def test_reading_a_table_takes_time_linear_in_its_rows(scalescope: CommandLine, 
         before = sys.gettrace()
         sys.settrace(lambda frame, *_: on_line if "scalescope" in frame.f_code.co_filename else None)
         try:
-            scalescope.in_this_process("explain", "large.csv", "--json")
+            scalescope.in_this_process("explain", name, "--json")
         finally:
             sys.settrace(before)
         lines.append(executed)
