@@ -1,6 +1,7 @@
 """Tables as people write them: headings, numbers, separators, and what cannot be read."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,13 @@ def test_a_table_may_be_wide(table) -> None:
     names, cells = (",".join([each] * 3000) for each in ("metric", "0.5"))
     (curve,) = table(f"np,{names},train_s\n1,{cells},100\n2,{cells},60\n").curves
     assert speedups(curve, "train")[2] == pytest.approx(100 / 60)
+
+
+@pytest.mark.parametrize("junk", [" ", "-", "|"])
+def test_long_lines_around_a_table_take_no_long_time(table, junk: str) -> None:
+    begin = time.process_time()
+    table("np,train_s\n1,100\n2,60\n\n" + junk * 1_000_000 + "x")
+    assert time.process_time() - begin < 20  # it is 1 s; a pattern that backtracks would take hours
 
 
 def test_columns_that_are_not_understood_are_named_once(table) -> None:

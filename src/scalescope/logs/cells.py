@@ -13,7 +13,7 @@ from scalescope.text import plain
 
 _LARGEST = 1 << 25  # Bytes of a file
 # A comment, the rule below a heading of Markdown.
-_NOT_A_ROW = re.compile(r"\s*(?:#|\|?[\s:|-]+$)")
+_NOT_A_ROW = re.compile(r"\s*#|[\s:|-]*$")
 
 
 class Cells(NamedTuple):
@@ -53,7 +53,7 @@ def cells_of(path: Path) -> Cells:
     for other, more in tables[1:]:
         at, other_at = _count_column(heading), _count_column(other)
         by_count = {cells[other_at]: cells[:other_at] + cells[other_at + 1 :] for _, cells in more}
-        if len(more) != len(rows) or by_count.keys() != {cells[at] for _, cells in rows}:
+        if len(by_count) < len(more) or sorted(by_count) != sorted(cells[at] for _, cells in rows):
             raise UsageError(
                 f"'{name}' holds {len(tables)} tables of different process counts: keep one of them in a file"
             )
@@ -62,9 +62,9 @@ def cells_of(path: Path) -> Cells:
     return Cells(heading, rows)
 
 
-def _table(lines: list[Line], name: str) -> Cells:
+def _table(text: list[Line], name: str) -> Cells:
     """The heading in the first line and the rows below it, up to a line of text."""
-    first, *below = lines
+    first, *below = text
     heading, separator = _heading(first.text), _separator(first.text)
     if not any(map(meaning_of, heading)):
         raise UsageError(

@@ -10,7 +10,7 @@ from scalescope.errors import UsageError
 from scalescope.logs.assumptions import rounds, whose_rate
 from scalescope.logs.epochs import excess_sentence, slower_sentences, testing_sentence
 from scalescope.logs.lines import Reading, read_log
-from scalescope.logs.trainers import is_of_a_trainer, read_of_a_trainer
+from scalescope.logs.trainers import is_trainer_file, read_trainer_file
 from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.observation import Observation
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
@@ -49,8 +49,8 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
     counts: list[int | None] = list(np) or [None] * len(paths)
     readings: list[Reading] = []
     for path, count in zip(paths, counts, strict=True):
-        if not pattern and is_of_a_trainer(path):
-            readings.append(read_of_a_trainer(path, count))
+        if not pattern and is_trainer_file(path):
+            readings.append(read_trainer_file(path, count))
         else:
             readings += read_log(path, count, pattern)
     kind = _told_by_all(readings)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -58,12 +58,15 @@ _TELLING = ("epoch", "/s", "/ s", "per s", "per_s", "train_runtime")
 _TIMES = ("epoch_s", "step_s", "train_s")  # None of them is 0
 
 
+CountedBy = Literal["the file names", "headings", ""]  # Where `np` stands; empty: the user said it
+
+
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """Times and rates of one log."""
 
     name: str
     np: int
-    counted_by: str = ""  # Where `np` stands: the file names, headings; empty: the user said it
+    counted_by: CountedBy = ""
     epochs: tuple[float, ...] = ()  # Seconds of training per epoch, in order
     tests: tuple[float, ...] = ()  # Seconds of testing after each of them, where the log tells it of all
     steps: tuple[float, ...] = ()
@@ -157,7 +160,7 @@ def _found_in(match: re.Match[str], line: int, name: str) -> list[_Found]:
     return [_Found(line, measure, values[measure], values.get("epoch"), values.get("test_s")) for measure in told]
 
 
-def _reading(found: Sequence[_Found], name: str, np: int, counted_by: str) -> Reading:
+def _reading(found: Sequence[_Found], name: str, np: int, counted_by: CountedBy) -> Reading:
     values: dict[str, list[float]] = {}
     for each in found:
         values.setdefault(each.measure, []).append(each.value)

@@ -19,7 +19,7 @@ class _TrainerState(msgspec.Struct):
     log_history: list[dict[str, object]] | None = None
 
 
-def is_of_a_trainer(path: Path) -> bool:
+def is_trainer_file(path: Path) -> bool:
     """True for a JSON file with a log_history, and for a CSV file with columns epoch and step."""
     if path.suffix.lower() == ".json" and path.is_file():
         return _history(path) is not None
@@ -29,7 +29,7 @@ def is_of_a_trainer(path: Path) -> bool:
     return False
 
 
-def read_of_a_trainer(path: Path, np: int | None = None) -> Reading:
+def read_trainer_file(path: Path, np: int | None = None) -> Reading:
     """Read such a file; without `np` the names of its folders tell the processes.
 
     Raises:
