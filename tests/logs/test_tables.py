@@ -240,6 +240,12 @@ def test_step_times_are_rates_of_steps(table) -> None:
     assert "a step is taken as the same work at every number of processes" in said(scaling)
 
 
+def test_step_times_and_batches_are_rates_of_samples(table) -> None:
+    (curve,) = table("gpus,batch per gpu,step time (ms)\n1,64,100\n4,64,128\n").curves
+    assert curve.work_unit == "samples"
+    assert [point.throughput.value for point in curve.points if point.throughput] == pytest.approx([640, 2000])
+
+
 def test_a_batch_of_each_process_that_changes_makes_curves_of_their_own(table) -> None:
     """Without a scaling nothing says that rows of other batches did the same work."""
     scaling = table("np,batch per gpu,examples_per_s_total\n1,64,100\n2,32,180\n")
