@@ -44,6 +44,10 @@ def test_the_excess_is_what_warmup_takes_beyond_steady_epochs() -> None:
             "excess appears at 2 processes and does not grow, a one-time cost of starting several processes",
         ),
         (
+            {1: 0.5, 2: 2.9, 4: 5.0},
+            "the first epoch costs 0.5 s more than a steady one on 1 process, 2.9 s on 2 and 5.0 s on 4",
+        ),
+        (
             {1: 5.0, 2: 6.0, 4: 7.0},
             "the first epoch costs 5.0 s more than a steady one on 1 process, 6.0 s on 2 and 7.0 s on 4",
         ),

@@ -240,6 +240,11 @@ def test_step_times_are_rates_of_steps(table) -> None:
     assert "a step is taken as the same work at every number of processes" in said(scaling)
 
 
+def test_in_weak_scaling_every_process_makes_its_own_steps(table) -> None:
+    (curve,) = table("scaling,np,step time (ms)\nweak,1,100\nweak,4,110\n").curves
+    assert speedups(curve, "steady")[4] == pytest.approx(4 * 100 / 110)
+
+
 def test_step_times_and_batches_are_rates_of_samples(table) -> None:
     (curve,) = table("gpus,batch per gpu,step time (ms)\n1,64,100\n4,64,128\n").curves
     assert curve.work_unit == "samples"

@@ -64,22 +64,7 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
     ]
     unit = kind if kind in ("epochs", "steps") else "samples"
     curve = make_curve(observations, Frame(engine="", work_unit=unit))
-    if kind == "epochs":
-        findings += [
-            each for each in (excess_sentence(curve), *slower_sentences(curve), testing_sentence(curve)) if each
-        ]
-    if kind in ("epochs", "steps"):
-        findings += _uneven(readings, kind, observations, curve)
-        shared = ", as with a shared batch" if kind == "steps" else ""
-        one = "an epoch" if kind == "epochs" else "a step"
-        findings.append(f"{one} is taken as the same work at every number of processes{shared}")
-    if kind in ("windows", "train_s"):
-        findings += _same_work(readings)
-    findings += _where_counts_stand(readings)
-    if curve.baseline_np is None:
-        findings.append("one number of processes only: add the logs of others to compare with")
-    elif curve.baseline_np > 1:
-        findings.append(f"there is no log of 1 process: speedups are relative to {curve.baseline_np}")
+    findings += _findings(kind, readings, observations, curve)
     notes = [note for reading in readings for note in reading.notes]
     return Scaling(
         what=", ".join(dict.fromkeys(reading.name for reading in readings)),
@@ -161,6 +146,28 @@ def _observation(reading: Reading, kind: str, repetition: int) -> Observation:
         steps=len(durations),
         warmup_steps=warmup,
     )
+
+
+def _findings(kind: str, readings: Sequence[Reading], observations: Sequence[Observation], curve: Curve) -> list[str]:
+    """Report what stands out in the logs, and what had to be assumed."""
+    findings: list[str] = []
+    if kind == "epochs":
+        told = (excess_sentence(curve), *slower_sentences(curve), testing_sentence(curve))
+        findings += [each for each in told if each]
+    if kind in ("epochs", "steps"):
+        findings += _uneven(readings, kind, observations, curve)
+    if kind == "epochs":
+        findings.append("an epoch is taken as the same work at every number of processes")
+    if kind == "steps":
+        findings.append("a step is taken as the same work at every number of processes, as with a shared batch")
+    if kind in ("windows", "train_s"):
+        findings += _same_work(readings)
+    findings += _where_counts_stand(readings)
+    if curve.baseline_np is None:
+        findings.append("one number of processes only: add the logs of others to compare with")
+    elif curve.baseline_np > 1:
+        findings.append(f"there is no log of 1 process: speedups are relative to {curve.baseline_np}")
+    return findings
 
 
 def _uneven(readings: Sequence[Reading], kind: str, observations: Sequence[Observation], curve: Curve) -> list[str]:

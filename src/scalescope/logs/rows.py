@@ -25,7 +25,6 @@ class Row(msgspec.Struct, kw_only=True):
     """Values of one row; None where it has none."""
 
     line: int
-    cells: tuple[str, ...]
     np: int
     engine: str = ""
     scaling: str = ""
@@ -80,7 +79,7 @@ def rows_of(table: Cells, name: str) -> Rows:
         of_each, rate = values.pop("rate_worker", None), values.pop("rate_total", None)
         if rate is None and of_each is not None:
             rate = of_each * values["np"]
-        row = Row(line=line, cells=tuple(cells), rate=rate, **values)
+        row = Row(line=line, rate=rate, **values)
         if row.global_batch:
             row.worker_batch = row.global_batch / row.np
         if row.rate is None and row.worker_batch and row.step_s:

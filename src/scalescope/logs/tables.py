@@ -78,8 +78,6 @@ def _groups(rows: Sequence[Row]) -> list[tuple[Frame, list[Row]]]:
         alone = [row for row in by_engine.get(NO_ENGINE, ()) if row.np == 1]
         if not engines:
             engines, alone = [NO_ENGINE], []
-        if len(engines) > 1:  # a baseline that stands in the table once per engine is still one launch
-            alone = list({row.cells: row for row in alone}.values())
         for engine in engines:
             frame = Frame(
                 engine=engine,
