@@ -55,6 +55,8 @@ def test_testing_times_are_reported(logs) -> None:
     assert any(finding.startswith(told) for finding in read_logs(CIFAR10).findings)
     alone = logs(n1="".join(f"Epoch {at}: training 2(s) - testing 0.5(s)\n" for at in range(3)))
     assert any(finding.startswith("testing takes 500 ms on 1 process per epoch; ") for finding in alone.findings)
+    once = logs(n1="Epoch 1: training 2(s) - testing 0.5(s)\nEpoch 2 took 2 s\nEpoch 3 took 2 s\n")
+    assert not any("testing" in finding for finding in once.findings)
     silent = logs(n1="".join(f"Epoch {at} took 2 s\n" for at in range(3)))
     assert not any("testing" in finding for finding in silent.findings)
 

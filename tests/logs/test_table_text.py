@@ -154,9 +154,10 @@ def test_two_tables_of_the_same_process_counts_are_one(table) -> None:
     assert not [finding for finding in scaling.findings if "the table says" in finding]
 
 
-def test_two_tables_of_other_process_counts_are_refused(table) -> None:
+@pytest.mark.parametrize("row", ["2", "1\t200\t1.00\n1"], ids=["another count", "one count twice"])
+def test_two_tables_of_other_process_counts_are_refused(table, row: str) -> None:
     with pytest.raises(UsageError, match="holds 2 tables of different process counts: keep one"):
-        table(TWO_TABLES.format(2), "lab.md")
+        table(TWO_TABLES.format(row), "lab.md")
 
 
 def test_a_table_may_be_wide(table) -> None:
