@@ -205,7 +205,7 @@ def test_columns_that_are_not_understood_are_named_once(table) -> None:
         ("np,scaling,train_s\n1,stong,90\n", "'stong' is neither strong nor weak"),
         ("only text\n", "name columns np"),
         ("np;train_s\n1;100\n", "separate cells by commas or tabs"),
-        (b"np,train_s\n1,5 \xe9\n", "'5 \ufffd' is no number"),
+        (b"np,train_s\n1,5 \xe9\n", "not UTF-8 (line 2): iconv"),
         (b"np,train_s\n1,5\0\n", "binary"),
         ("", "is empty"),
         ("\n \n", "is empty"),

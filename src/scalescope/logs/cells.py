@@ -41,6 +41,10 @@ def cells_of(path: Path) -> Cells:
     if path.stat().st_size > _LARGEST:
         raise UsageError(f"'{name}' is larger than {_LARGEST >> 20} MiB: keep the rows of the scaling table only")
     text = list(lines(path, longest=_LARGEST))
+    if strange := next((line.number for line in text if "\ufffd" in line.text), None):
+        raise UsageError(
+            f"'{name}' is not UTF-8 (line {strange}): iconv -f latin1 -t utf-8 it into another file and name that"
+        )
     try:
         starts = [at for at, line in enumerate(text) if is_heading(line.text)]
         starts = starts or [at for at, line in enumerate(text) if not _NOT_A_ROW.match(line.text)][:1]
