@@ -103,8 +103,8 @@ def test_of_two_logs_in_one_file_the_last_is_read(tmp_path: Path) -> None:
 
 
 def test_a_file_too_large_for_a_log_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="larger than 8 MiB"):
-        judged(tmp_path, HEADER.encode() + b"\n" + b"0" * (1 << 23))
+    with pytest.raises(UsageError, match="larger than 128 KiB"):
+        judged(tmp_path, HEADER.encode() + b"\n" + b"0" * (1 << 17))
 
 
 def test_very_many_rows_are_read(tmp_path: Path) -> None:

@@ -37,11 +37,15 @@ def test_the_excess_is_what_warmup_takes_beyond_steady_epochs() -> None:
 @pytest.mark.parametrize(
     ("excess", "said"),
     [
-        ({1: 5.0}, "the first epoch costs 5.0 s more than steady ones on 1 process"),
+        ({1: 5.0}, "the first epoch costs 5.0 s more than a steady one on 1 process"),
         (
             {1: 0.5, 2: 22.2, 4: 21.9},
             "the first epoch costs 22.2 s more than a steady one on 2 processes and 21.9 s on 4, 0.5 s on 1: the "
             "excess appears at 2 processes and does not grow, a one-time cost of starting several processes",
+        ),
+        (
+            {1: 0.5, 2: 2.9, 4: 5.0},
+            "the first epoch costs 0.5 s more than a steady one on 1 process, 2.9 s on 2 and 5.0 s on 4",
         ),
         (
             {1: 5.0, 2: 6.0, 4: 7.0},

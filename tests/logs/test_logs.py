@@ -55,6 +55,8 @@ def test_testing_times_are_reported(logs) -> None:
     assert any(finding.startswith(told) for finding in read_logs(CIFAR10).findings)
     alone = logs(n1="".join(f"Epoch {at}: training 2(s) - testing 0.5(s)\n" for at in range(3)))
     assert any(finding.startswith("testing takes 500 ms on 1 process per epoch; ") for finding in alone.findings)
+    once = logs(n1="Epoch 1: training 2(s) - testing 0.5(s)\nEpoch 2 took 2 s\nEpoch 3 took 2 s\n")
+    assert not any("testing" in finding for finding in once.findings)
     silent = logs(n1="".join(f"Epoch {at} took 2 s\n" for at in range(3)))
     assert not any("testing" in finding for finding in silent.findings)
 
@@ -159,3 +161,16 @@ def test_logs_of_the_same_size_are_repeated_launches(logs) -> None:
     scaling = logs(**texts)
     assert [point.launches for point in scaling.curves[0].points] == [2, 2]
     assert scaling.curves[0].points[1].speedup["steady"].low == pytest.approx(8.1 / 4.1)
+
+
+def test_of_repeated_logs_without_a_partner_all_count(logs) -> None:
+    repeated = {f"{name}-np2": epochs([time] * 5) for name, time in (("a", 50.0), ("b", 40.0), ("c", 25.0))}
+    train = logs(np1=epochs([100.0] * 5), **repeated).curves[0].points[1].speedup["train"]
+    assert (train.low, train.value, train.high) == pytest.approx((2, 2.5, 4))
+
+
+@pytest.mark.parametrize("name", ["README.md", "np4.log"])
+def test_a_text_without_times_says_so_whatever_its_name_is(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("Run it on 4 GPUs\n")
+    with pytest.raises(UsageError, match=rf"no line of '{name}' matches any pattern .* 'Run it on 4 GPUs': write"):
+        read_logs([tmp_path / name])

@@ -64,7 +64,7 @@ def test_our_own_table_reads_back_to_about_the_same_speedups(table, kind: str, l
     ]
     for old, new in zip(before.curves, after.curves, strict=True):
         for one, other in zip(old.points, new.points, strict=True):
-            assert (one.engine, one.np) == (other.engine, other.np)
+            assert (one.engine, one.np, 1) == (other.engine, other.np, other.launches)
             for name in SPEEDUPS:
                 assert other.speedup[name].value == pytest.approx(one.speedup[name].value, rel=0.03)
     assert not [finding for finding in after.findings if "the table says" in finding or "not understood" in finding]

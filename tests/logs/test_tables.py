@@ -147,10 +147,10 @@ def test_the_third_time_follows_from_two(table, columns: str) -> None:
 
 
 def test_without_one_process_speedups_are_relative_to_the_smallest(table) -> None:
-    scaling = table("np,train_s,speedup (train)\n8,30,7.2\n4,52,4\n")
+    scaling = table("np,train_s,speedup (train)\n8,30,7.2\n4,52,4\n")  # which speedups it means, nobody knows
     assert speedups(scaling.curves[0], "train") == {4: 1, 8: pytest.approx(52 / 30)}
     assert "there is no row for 1 process: speedups are relative to 4" in scaling.findings
-    assert "the table says 7.2 at 8 (and 4 at 4) where 52/30 is 1.73" in scaling.findings
+    assert "the table says" not in said(scaling)
 
 
 def test_one_row_is_nothing_to_compare_with(table) -> None:
@@ -181,7 +181,8 @@ def test_of_repetitions_without_a_partner_all_count(table) -> None:
 
 def test_rows_of_different_models_are_warned_of(table) -> None:
     scaling = table("model,np,train_s\nresnet,1,100\nvgg,1,300\nresnet,2,50\nvgg,2,160\n")
-    assert "rows with 'model' 'resnet' and 'vgg' are read as repeated launches" in said(scaling)
+    said = "not understood and left out: column 'model': rows of one size are read as repeated launches"
+    assert any(warning.startswith(said) for warning in scaling.warnings)
 
 
 # Which rows belong together
@@ -194,13 +195,22 @@ def test_engines_share_one_process_without_an_engine(table) -> None:
     assert speedups(scaling.curves[1], "steady") == pytest.approx({2: 1.7})
 
 
-@pytest.mark.parametrize("batch", ["batch,64,64", "batch per gpu,64,32", "global_batch,64,64"])
+@pytest.mark.parametrize("batch", ["batch per gpu,64,32", "global_batch,64,64"])
 def test_strong_scaling_shares_the_global_batch(table, batch: str) -> None:
     name, at_1, at_2 = batch.split(",")
     scaling = table(f"scaling,np,{name},examples_per_s_total\nstrong,1,{at_1},100\nstrong,2,{at_2},180\n")
     (curve,) = scaling.curves
     assert curve.batch == 64
     assert [point.batch for point in curve.points] == [64, 32]
+
+
+def test_a_batch_that_does_not_say_whose_it_is_only_tells_rows_apart(table) -> None:
+    scaling = table("scaling,np,batch,step time (ms)\nstrong,1,64,100\nstrong,2,64,60\nstrong,1,128,180\n")
+    assert [(curve.batch, curve.work_unit, len(curve.points)) for curve in scaling.curves] == [
+        (64, "steps", 2),
+        (128, "steps", 1),
+    ]
+    assert all(point.batch is None for curve in scaling.curves for point in curve.points)
 
 
 def test_batches_make_curves(table) -> None:
@@ -228,6 +238,17 @@ def test_step_times_are_rates_of_steps(table) -> None:
     assert speedups(scaling.curves[0], "steady")[4] == pytest.approx(100 / 28)
     assert scaling.curves[0].work_unit == "steps"
     assert "a step is taken as the same work at every number of processes" in said(scaling)
+
+
+def test_in_weak_scaling_every_process_makes_its_own_steps(table) -> None:
+    (curve,) = table("scaling,np,step time (ms)\nweak,1,100\nweak,4,110\n").curves
+    assert speedups(curve, "steady")[4] == pytest.approx(4 * 100 / 110)
+
+
+def test_step_times_and_batches_are_rates_of_samples(table) -> None:
+    (curve,) = table("gpus,batch per gpu,step time (ms)\n1,64,100\n4,64,128\n").curves
+    assert curve.work_unit == "samples"
+    assert [point.throughput.value for point in curve.points if point.throughput] == pytest.approx([640, 2000])
 
 
 def test_a_batch_of_each_process_that_changes_makes_curves_of_their_own(table) -> None:
@@ -264,18 +285,20 @@ def test_our_own_table_is_not_fitted(table) -> None:
     assert [point.one_time_s.value for point in curve.points if point.one_time_s] == pytest.approx([2, 6, 6])
 
 
+COLUMNS = "np,engine,init_s,train_s,examples_per_s_total"
 LARGE: dict[str, Callable[[int], str]] = {
-    "sizes": lambda at: f"{at + 1},ddp,5,{100 / (at + 1) + 1:.6f},{100 * (at + 1) ** 0.9:.4f}",
-    "engines": lambda at: f"{1 + at % 2},e{at // 2},5,{100 + at % 7},{100 + at % 5}" if at else "1,none,5,100,100",
+    "sizes.csv": lambda at: f"{at + 1},ddp,5,{100 / (at + 1) + 1:.6f},{100 * (at + 1) ** 0.9:.4f}\n",
+    "engines.csv": lambda at: f"{1 + at % 2},e{at // 2},5,{100 + at % 7},{100 + at % 5}\n" if at else "1,none,5,9,9\n",
+    "headings.log": lambda at: f"* {at + 1} GPU\n" + "".join(f"Epoch {epoch} took 3 s\n" for epoch in range(4)),
 }
 
 
-@pytest.mark.parametrize("kind", LARGE)
-def test_reading_a_table_takes_time_linear_in_its_rows(scalescope: CommandLine, kind: str) -> None:
+@pytest.mark.parametrize("name", LARGE)
+def test_reading_takes_time_linear_in_the_number_of_sizes(scalescope: CommandLine, name: str) -> None:
     lines = []
     for count in (100, 400):
-        rows = ["np,engine,init_s,train_s,examples_per_s_total", *map(LARGE[kind], range(count))]
-        (scalescope.folder / "large.csv").write_text("\n".join(rows))
+        heading = f"{COLUMNS}\n" if name.endswith(".csv") else ""
+        (scalescope.folder / name).write_text(heading + "".join(map(LARGE[name], range(count))))
         executed = 0
 
         def on_line(_frame: FrameType, event: str, _told: Any) -> Any:
@@ -286,7 +309,7 @@ def test_reading_a_table_takes_time_linear_in_its_rows(scalescope: CommandLine, 
         before = sys.gettrace()
         sys.settrace(lambda frame, *_: on_line if "scalescope" in frame.f_code.co_filename else None)
         try:
-            scalescope.in_this_process("explain", "large.csv", "--json")
+            scalescope.in_this_process("explain", name, "--json")
         finally:
             sys.settrace(before)
         lines.append(executed)

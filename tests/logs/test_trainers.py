@@ -93,3 +93,10 @@ def test_a_version_folder_does_not_count_as_processes(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="add --np"):
         read_logs([path])
     assert [point.np for point in read_logs([path], [4]).curves[0].points] == [4]
+
+
+def test_metrics_that_are_no_csv_are_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(f'epoch,step,train/time,train/samples\n0,9,"{"5" * 200_000}\n')
+    with pytest.raises(UsageError, match=r"metrics.csv' is damaged \(field larger than .*: name another copy"):
+        read_logs([path], [1])

@@ -24,7 +24,7 @@ def log_of(job: JobTraces, log: Path, pattern: str) -> Reading:
     Raises:
         UsageError: It tells no epochs.
     """
-    reading = read_log(log, max((trace.world_size or 1 for trace in job.traces), default=1), pattern)
+    (reading,) = read_log(log, max((trace.world_size or 1 for trace in job.traces), default=1), pattern)
     if not reading.epochs:
         raise UsageError(f"'{plain(log.name)}' tells no epochs: name their lines with --pattern, or leave it out")
     return reading

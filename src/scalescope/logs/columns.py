@@ -1,6 +1,7 @@
 """Meanings of the columns of a scaling table: one pattern each, the first that matches wins."""
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from scalescope.units import SECONDS_PER
@@ -42,6 +43,7 @@ class Meaning(NamedTuple):
     scale: float = 1.0
 
 
+@lru_cache(maxsize=1000)
 def meaning_of(heading: str) -> Meaning | None:
     """The meaning of a heading such as `Train time(s)`, `GPUs` or `img/sec per GPU`; None when it has none here."""
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", heading[:200].replace("/", " per ")).lower()

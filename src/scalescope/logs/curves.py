@@ -1,9 +1,5 @@
-"""Logs of a training on several numbers of processes in, a curve out.
+"""Logs of a training on several numbers of processes in, a curve and what had to be assumed for it out."""
 
-How many processes wrote a log is told by --np, by headings in a file that holds several, or by the file's name.
-"""
-
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median
@@ -11,29 +7,19 @@ from statistics import fmean, median
 import msgspec
 
 from scalescope.errors import UsageError
+from scalescope.logs.assumptions import rounds, whose_rate
 from scalescope.logs.epochs import excess_sentence, slower_sentences, testing_sentence
-from scalescope.logs.lines import Reading, Section, read_log, sections
-from scalescope.logs.rates import whose_rate
-from scalescope.logs.trainers import trainer_reader
+from scalescope.logs.lines import Reading, read_log
+from scalescope.logs.trainers import is_trainer_file, read_trainer_file
 from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.observation import Observation
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.scaling import Curve, Scaling
 from scalescope.steady import steadiness
-from scalescope.text import listed, plain, plural
+from scalescope.text import listed, plural
 from scalescope.units import format_seconds
 from scalescope.warmup import warmup_steps
 
-_WORD = "gpus?|ranks?|procs?|process|processes|workers?|devices?"
-_NAMED = rf"{_WORD}|np|nproc|n|world[-_]?size"
-_LABELLED = [
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        rf"(?<!\d)(?<!\dx)(\d{{1,5}})(?:{_WORD})(?![a-z\d])(?![-_ ]?per)",
-        rf"(?<![a-z])(?:{_NAMED})[-_=]?(\d{{1,5}})(?!\d)",
-    )
-]  # 2gpus, np4
-_ENDING = re.compile(r"\.(\d{1,5})$")  # train.out.4
 # What a log tells, by the field of its reading; the first that all logs tell is used.
 _KINDS = {
     "epochs": "epoch times",
@@ -47,68 +33,38 @@ _SAME_PACE = 0.01  # Efficiencies by the mean and by the median that differ by m
 _SAME_WORK = 0.01  # Trainings whose samples differ by more did not do the same
 
 
-def count_in_name(path: Path) -> int:
-    """The number of processes by a label in the name (2gpus, np4), or by its ending (train.out.4).
+def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") -> Scaling:
+    """Read logs of one training as a curve.
 
-    Files of trainers all have the same name: there the folders' names tell.
+    Args:
+        paths: Logs, or files of Hugging Face's or Lightning's trainer.
+        np: Processes of each of them; none: headings in them tell, or their names.
+        pattern: The user's regular expression for lines.
 
     Raises:
-        UsageError: The name tells none, or several.
+        UsageError: One of them cannot be read, or they do not belong together; it names the next action.
     """
-    if trainer := trainer_reader(path):
-        trainer(path, 1)  # one that has no times is of no use, however many processes wrote it
-        named = (path, *list(path.absolute().parents)[:3])
-        looks = [(pattern, each.name) for each in named for pattern in _LABELLED]
-    else:
-        looks = [(pattern, path.name) for pattern in _LABELLED]
-        looks.append((_ENDING, path.name))
-    for pattern, text in looks:
-        counts = {int(count) for count in pattern.findall(text)} - {0}
-        if len(counts) == 1:
-            return counts.pop()
-        if counts:
-            break
-    raise UsageError(
-        f"the name '{plain(path.name)}' does not tell how many processes wrote it: add --np with one count per log"
-    )
-
-
-def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") -> Scaling:
-    """The curve of several logs, and what had to be assumed to read them; counts come from `np` or the file names."""
     if np and len(np) != len(paths):
         raise UsageError(f"--np gives {len(np)} counts for {len(paths)} logs: give one per log, in the same order")
-    logs: list[tuple[Path, int, Section | None]] = [(path, count, None) for path, count in zip(paths, np, strict=False)]
-    for path in paths if not np else ():
-        parts = sections(path, pattern)
-        logs += [(path, part.np, part) for part in parts] or [(path, count_in_name(path), None)]
+    counts: list[int | None] = list(np) or [None] * len(paths)
     readings: list[Reading] = []
-    for path, count, section in logs:
-        trainer = None if pattern else trainer_reader(path)
-        reading = trainer(path, count) if trainer else read_log(path, count, pattern, section)
-        again = sum(earlier.np == count for earlier in readings)  # another launch of the same size
-        readings.append(msgspec.structs.replace(reading, round=1 + again))
-    told = next((kind for kind in _KINDS if all(getattr(reading, kind) for reading in readings)), None)
-    if told is None:
-        first, *others = [next(words for kind, words in _KINDS.items() if getattr(each, kind)) for each in readings]
-        at = next(at for at, words in enumerate(others, start=1) if words != first)
-        raise UsageError(
-            f"'{readings[0].name}' tells {first} and '{readings[at].name}' tells {others[at - 1]}: "
-            "name logs of one kind, or say with --pattern what to read"
-        )
-    if told in ("epochs", "steps"):
-        curve, findings = _timed(readings, told.removesuffix("s"))
-    elif told == "windows":
-        curve, findings = _windowed(readings)
-    elif told == "train_s":
-        curve, findings = _whole(readings)
-    else:
-        curve, findings = _rated(readings, bare=told == "bare_rates")
-    if not np:
-        findings += _told_counts(logs)
-    if curve.baseline_np is None:
-        findings.append("one number of processes only: add the logs of others to compare with")
-    elif curve.baseline_np > 1:
-        findings.append(f"there is no log of 1 process: speedups are relative to {curve.baseline_np}")
+    for path, count in zip(paths, counts, strict=True):
+        if not pattern and is_trainer_file(path):
+            readings.append(read_trainer_file(path, count))
+        else:
+            readings += read_log(path, count, pattern)
+    kind = _told_by_all(readings)
+    findings: list[str] = []
+    if kind == "bare_rates":
+        readings, said = _as_totals(readings)
+        findings.append(said)
+    repetitions = rounds([reading.np for reading in readings])
+    observations = [
+        _observation(reading, kind, repetition) for reading, repetition in zip(readings, repetitions, strict=True)
+    ]
+    unit = kind if kind in ("epochs", "steps") else "samples"
+    curve = make_curve(observations, Frame(engine="", work_unit=unit))
+    findings += _findings(kind, readings, observations, curve)
     notes = [note for reading in readings for note in reading.notes]
     return Scaling(
         what=", ".join(dict.fromkeys(reading.name for reading in readings)),
@@ -119,146 +75,147 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
     )
 
 
-def _told_counts(logs: Sequence[tuple[Path, int, Section | None]]) -> list[str]:
-    """Report where the numbers of processes come from."""
-    told = []
-    by_name = {count for _, count, section in logs if section is None}
-    headed = {count for _, count, section in logs if section is not None}
-    for where, counts, more in (("the file names", by_name, "; --np overrules them"), ("headings", headed, "")):
-        if counts:
-            noun = "process" if counts == {1} else "processes"
-            told.append(f"{where} tell {listed(sorted(counts))} {noun}{more}")
-    return told
+def _told_by_all(readings: Sequence[Reading]) -> str:
+    """The kind of figures that curves are made of."""
+    for kind in _KINDS:
+        if all(getattr(reading, kind) for reading in readings):
+            return kind
+    first, *others = [next(words for kind, words in _KINDS.items() if getattr(each, kind)) for each in readings]
+    at = next(at for at, words in enumerate(others) if words != first)
+    raise UsageError(
+        f"'{readings[0].name}' tells {first} and '{readings[at + 1].name}' tells {others[at]}: "
+        "name logs of one kind, or say with --pattern what to read"
+    )
 
 
-def _timed(readings: Sequence[Reading], noun: str) -> tuple[Curve, list[str]]:
-    """From times of epochs or steps: train time is their sum exactly."""
-    observations, uneven = [], []
-    for reading in readings:
-        durations = reading.epochs if noun == "epoch" else reading.steps
-        warmup = warmup_steps(durations)
-        first, rest = durations[:warmup], durations[warmup:]
-        steady_s, mean_s = median(rest), fmean(rest)
-        phases = {"warmup": sum(first), "steady": sum(rest)}
-        if reading.tests:
-            phases["evaluation"] = sum(reading.tests)
-        observations.append(
-            Observation(
-                engine="",
-                np=reading.np,
-                round=reading.round,
-                rate=1 / steady_s,
-                mean_rate=1 / mean_s,
-                median_rate=1 / steady_s,
-                by_median=True,
-                work=float(len(durations)),
-                parts={"warmup": sum(first) - warmup * steady_s, "uneven": sum(rest) - len(rest) * steady_s},
-                step_s=steady_s,
-                phases=phases,
-                steps=len(durations),
-                warmup_steps=warmup,
-            )
-        )
-        judged = steadiness(rest, noun=noun)
-        if judged.kind != "even":
-            uneven.append((reading.np, judged.sentence))
-    curve = make_curve(observations, Frame(engine="", work_unit=f"{noun}s"))
-    said = []
-    for np, sentence in uneven:
-        point = next(point for point in curve.points if point.np == np)
-        by_median, by_mean = point.efficiency, point.mean_efficiency
-        if by_median and by_mean and np != curve.baseline_np and abs(by_mean / by_median.value - 1) >= _SAME_PACE:
-            sentence += (
-                f"; efficiency is {100 * by_median.value:.0f} % by the median and {100 * by_mean:.0f} % by the mean"
-            )
-        said.append(f"on {plural(np, 'process')} {sentence}")
-    if noun == "step":
-        return curve, [*said, "a step is taken as the same work at every number of processes, as with a shared batch"]
-    more = [excess_sentence(curve), *slower_sentences(curve), testing_sentence(curve)]
-    assumed = "an epoch is taken as the same work at every number of processes"
-    return curve, [each for each in (*more, *said, assumed) if each]
+def _as_totals(readings: Sequence[Reading]) -> tuple[list[Reading], str]:
+    """Read rates that do not say whose they are as those of all processes, and say why."""
+    by_np = {each.np: median(_steady(each.bare_rates)) for each in readings}
+    are_totals, said = whose_rate("the rate", by_np, rename="say with --pattern and a group examples_per_s_{}")
+    totals = []
+    for each in readings:
+        factor = 1 if are_totals else each.np
+        totals.append(msgspec.structs.replace(each, rates=tuple(factor * rate for rate in each.bare_rates)))
+    return totals, said
 
 
-def _windowed(readings: Sequence[Reading]) -> tuple[Curve, list[str]]:
-    """From samples and seconds of one window after the other: the steady rate is that after warm-up."""
-    observations = []
-    for reading in readings:
-        paces = [seconds / samples for seconds, samples in reading.windows]
+def _steady(rates: Sequence[float]) -> Sequence[float]:
+    return rates[warmup_steps([1 / rate for rate in rates]) :]
+
+
+def _observation(reading: Reading, kind: str, repetition: int) -> Observation:
+    """A log as one run: what follows from the kind of figures it tells, and nothing else."""
+    run = Observation(engine="", np=reading.np, round=repetition, rate=None, work=1.0)
+    if kind == "train_s":
+        return msgspec.structs.replace(run, whole_train_s=reading.train_s)
+    if kind in ("rates", "bare_rates"):
+        rates = _steady(reading.rates)
+        rate = median(rates)
+        return msgspec.structs.replace(run, rate=rate, mean_rate=fmean(rates), median_rate=rate, throughput=rate)
+    if kind == "windows":
+        seconds, samples = zip(*reading.windows, strict=True)
+        paces = [each_s / each for each_s, each in reading.windows]
         warmup = warmup_steps(paces)
-        seconds, samples = map(sum, zip(*reading.windows, strict=True))
-        first_s, first = map(sum, zip((0.0, 0.0), *reading.windows[:warmup], strict=True))
-        rate = (samples - first) / (seconds - first_s)
-        observations.append(
-            Observation(
-                engine="",
-                np=reading.np,
-                round=reading.round,
-                rate=rate,
-                mean_rate=rate,
-                median_rate=1 / median(paces[warmup:]),
-                work=samples,
-                parts={"warmup": first_s - first / rate},
-                throughput=rate,
-                phases={"warmup": first_s, "steady": seconds - first_s},
-            )
+        first_s, steady_s = sum(seconds[:warmup]), sum(seconds[warmup:])
+        rate = sum(samples[warmup:]) / steady_s
+        return msgspec.structs.replace(
+            run,
+            rate=rate,
+            mean_rate=rate,
+            median_rate=1 / median(paces[warmup:]),
+            work=sum(samples),
+            parts={"warmup": first_s - sum(samples[:warmup]) / rate},
+            throughput=rate,
+            phases={"warmup": first_s, "steady": steady_s},
         )
-    return make_curve(observations, Frame(engine="")), _work_said(readings)
+    durations = reading.epochs if kind == "epochs" else reading.steps
+    warmup = warmup_steps(durations)
+    first, rest = durations[:warmup], durations[warmup:]
+    steady_s = median(rest)
+    evaluation = {"evaluation": sum(reading.tests)} if reading.tests else {}
+    return msgspec.structs.replace(
+        run,
+        rate=1 / steady_s,
+        mean_rate=1 / fmean(rest),
+        median_rate=1 / steady_s,
+        by_median=True,
+        work=float(len(durations)),
+        parts={"warmup": sum(first) - warmup * steady_s, "uneven": sum(rest) - len(rest) * steady_s},
+        step_s=steady_s,
+        phases={"warmup": sum(first), "steady": sum(rest)} | evaluation,
+        steps=len(durations),
+        warmup_steps=warmup,
+    )
 
 
-def _rated(readings: Sequence[Reading], *, bare: bool) -> tuple[Curve, list[str]]:
-    """From rates alone: a steady speedup and nothing else."""
+def _findings(kind: str, readings: Sequence[Reading], observations: Sequence[Observation], curve: Curve) -> list[str]:
+    """Report what stands out in the logs, and what had to be assumed."""
     findings: list[str] = []
-    told = [(each, each.bare_rates if bare else each.rates) for each in readings]
-    steady = [(each, rates[warmup_steps([1 / rate for rate in rates]) :]) for each, rates in told]
-    if bare:
-        by_np = {each.np: median(rates) for each, rates in steady}
-        total, said = whose_rate("the rate", by_np, rename="say with --pattern and a group examples_per_s_{}")
-        findings.append(said)
-        if not total:
-            steady = [(each, tuple(rate * each.np for rate in rates)) for each, rates in steady]
-    observations = [
-        Observation(
-            engine="",
-            np=each.np,
-            round=each.round,
-            rate=median(rates),
-            mean_rate=fmean(rates),
-            median_rate=median(rates),
-            work=1.0,
-            throughput=median(rates),
-        )
-        for each, rates in steady
-    ]
-    return make_curve(observations, Frame(engine="")), findings
+    if kind == "epochs":
+        told = (excess_sentence(curve), *slower_sentences(curve), testing_sentence(curve))
+        findings += [each for each in told if each]
+    if kind in ("epochs", "steps"):
+        findings += _uneven(readings, kind, observations, curve)
+    if kind == "epochs":
+        findings.append("an epoch is taken as the same work at every number of processes")
+    if kind == "steps":
+        findings.append("a step is taken as the same work at every number of processes, as with a shared batch")
+    if kind in ("windows", "train_s"):
+        findings += _same_work(readings)
+    findings += _where_counts_stand(readings)
+    if curve.baseline_np is None:
+        findings.append("one number of processes only: add the logs of others to compare with")
+    elif curve.baseline_np > 1:
+        findings.append(f"there is no log of 1 process: speedups are relative to {curve.baseline_np}")
+    return findings
 
 
-def _whole(readings: Sequence[Reading]) -> tuple[Curve, list[str]]:
-    """From train times alone: a train speedup and nothing else."""
-    observations = [
-        Observation(engine="", np=each.np, round=each.round, rate=None, work=1.0, whole_train_s=each.train_s)
-        for each in readings
-    ]
+def _uneven(readings: Sequence[Reading], kind: str, observations: Sequence[Observation], curve: Curve) -> list[str]:
+    """Report epochs or steps of two kinds or with a drift, and what that does to the efficiency."""
+    said = []
+    for reading, run in zip(readings, observations, strict=True):
+        durations = reading.epochs if kind == "epochs" else reading.steps
+        judged = steadiness(durations[run.warmup_steps :], noun=kind.removesuffix("s"))
+        if judged.kind == "even":
+            continue
+        sentence = f"on {plural(run.np, 'process')} {judged.sentence}"
+        point = next(point for point in curve.points if point.np == run.np)
+        by_median, by_mean = point.efficiency, point.mean_efficiency
+        if by_median and by_mean and run.np != curve.baseline_np and abs(by_mean / by_median.value - 1) >= _SAME_PACE:
+            shares = f"{100 * by_median.value:.0f} % by the median and {100 * by_mean:.0f} % by the mean"
+            sentence += f"; efficiency is {shares}"
+        said.append(sentence)
+    return said
+
+
+def _same_work(readings: Sequence[Reading]) -> list[str]:
+    """Report the work that all logs are taken to do, and evaluation that is part of their time.
+
+    Raises:
+        UsageError: They tell that the work differs.
+    """
     evaluated = [
         f"{format_seconds(each.evaluation_s)} of {format_seconds(each.train_s)} on {each.np}"
         for each in readings
         if each.evaluation_s and each.train_s
     ]
     said = [f"evaluation is part of the train time: {listed(evaluated)}"] if evaluated else []
-    return make_curve(observations, Frame(engine="")), [*said, *_work_said(readings)]
-
-
-def _work_said(readings: Sequence[Reading]) -> list[str]:
-    """The work that all logs are taken to do.
-
-    Raises:
-        UsageError: They say themselves that it differs.
-    """
     if not all(reading.samples for reading in readings):
-        return ["every log is taken to do the same work in all"]
+        return [*said, "every log is taken to do the same work in all"]
     least, most = (pick(readings, key=lambda reading: reading.samples or 0.0) for pick in (min, max))
     if (most.samples or 0.0) > (1 + _SAME_WORK) * (least.samples or 0.0):
         raise UsageError(
             f"'{least.name}' trained on {least.samples:,.0f} samples and '{most.name}' on {most.samples:,.0f}: "
             "train each for the same number of epochs, or of samples"
         )
-    return []
+    return said
+
+
+def _where_counts_stand(readings: Sequence[Reading]) -> list[str]:
+    """Report what the numbers of processes were read from, where the user did not give them."""
+    said = []
+    for where, more in (("the file names", "; --np overrules them"), ("headings", "")):
+        counts = sorted({reading.np for reading in readings if reading.counted_by == where})
+        if counts:
+            said.append(f"{where} tell {listed(counts)} {'process' if counts == [1] else 'processes'}{more}")
+    return said

@@ -34,43 +34,37 @@ def break_even_epochs(curve: Curve) -> dict[int, int | None]:
 def excess_sentence(curve: Curve) -> str:
     """Describe how the first epoch's excess depends on the number of processes; empty when nothing is known."""
     excess = first_epoch_excess(curve)
-    steady = {point.np: point.step_s.value for point in curve.points if point.step_s}
     most = max((point.warmup_steps or 0 for point in curve.points), default=0)
     if not excess or not most:
         return "the first epoch takes no longer than the others" if excess else ""
-    beginning = _once(curve) + ("the first epoch costs" if most == 1 else f"the first epochs (up to {most}) cost")
+    costs = _once(curve) + ("the first epoch costs" if most == 1 else f"the first epochs (up to {most}) cost")
+    after = _appearance(curve, excess)
+    first, *others = [*after, *(np for np in sorted(excess) if np < min(after))] if after else sorted(excess)
+    told = [f"{_seconds(excess[first])} more than a steady one on {plural(first, 'process')}"]
+    told += [f"{_seconds(excess[np])} on {np}" for np in others]
+    if not after:
+        return f"{costs} {listed(told)}"
+    return (
+        f"{costs} {listed(told[: len(after)])}, {listed(told[len(after) :])}: the excess appears at {after[0]} "
+        f"processes{' and does not grow' if len(after) > 1 else ''}, a one-time cost of starting several processes"
+    )
+
+
+def _appearance(curve: Curve, excess: Mapping[int, float]) -> list[int]:
+    """The numbers of processes that share a cost which fewer do not have; none where it grows or was always there."""
     counts = sorted(excess)
-    if len(counts) == 1:
-        return f"{beginning} {_seconds(excess[counts[0]])} more than steady ones on {plural(counts[0], 'process')}"
-    first, others = counts[0], counts[1:]
-    appears = next((np for np in others if excess[np] > _APPEARS * max(excess[first], _WORTH * steady[first])), None)
-    if appears is not None:
-        before = [np for np in counts if np < appears]
-        after = [np for np in counts if np >= appears]
-        least, largest = (pick(excess[np] for np in after) for pick in (min, max))
-        if least > 0 and largest <= _ALIKE * least and all(excess[np] * 2 < excess[appears] for np in before):
-            growth = " and does not grow" if len(after) > 1 else ""
-            return (
-                f"{beginning} {_listed(excess, after)}, {_listed(excess, before, bare=True)}: the excess appears at "
-                f"{appears} processes{growth}, a one-time cost of starting several processes"
-            )
-    return f"{beginning} {_listed(excess, counts)}"
+    steady_s = next(point.step_s.value for point in curve.points if point.step_s and point.np == counts[0])
+    usual_s = max(excess[counts[0]], _WORTH * steady_s)
+    appears = next((at for at, np in enumerate(counts) if excess[np] > _APPEARS * usual_s), len(counts))
+    before, after = [excess[np] for np in counts[:appears]], [excess[np] for np in counts[appears:]]
+    is_new = bool(after) and max(after) <= _ALIKE * min(after) and 2 * max(before) < after[0]
+    return counts[appears:] if is_new else []
 
 
 def _once(curve: Curve) -> str:
     """A reservation where several sizes ran once each."""
     repeated = len(curve.points) < 2 or any(point.launches > 1 for point in curve.points)
     return "" if repeated else "in one run each "
-
-
-def _listed(excess: Mapping[int, float], counts: list[int], *, bare: bool = False) -> str:
-    """`22.2 s more than a steady one on 2 processes and 21.9 s on 4`."""
-    parts = []
-    for index, np in enumerate(counts):
-        full = index == 0 and not bare
-        where = plural(np, "process") if full else str(np)
-        parts.append(f"{_seconds(excess[np])}{' more than a steady one' if full else ''} on {where}")
-    return listed(parts)
 
 
 def _seconds(seconds: float) -> str:

@@ -13,23 +13,14 @@ from scalescope.errors import UsageError
 from scalescope.named_paths import reading
 from scalescope.text import plain, without_escapes
 
-LONGEST_LINE = 4096  # Characters of a line that are looked at
+LONGEST_LINE = 4096  # Characters of a line of a log that are looked at
 _HEAD = 65_536
-_LARGEST = 1 << 25  # Bytes of a table
-_CHUNK = 1 << 20
-_NEVER_IN_TEXT = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
+_NEVER_IN_TEXT = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f\ufffd]")
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"(\xb5/\xfd": "unzstd"}
 UNDERSTOOD = (
     "traces (PyTorch profiler, Horovod timeline), training logs, trainer_state.json of Hugging Face, metrics.csv of "
     "Lightning, a CSV table with a column of process counts, a Horovod autotune log, or a scalescope run folder"
 )  # What explain reads, for error lines
-
-
-class Line(NamedTuple):
-    """A piece of a file that a terminal would show in one go."""
-
-    number: int  # Counted by line breaks, from 1; what a progress bar overwrites shares it
-    text: str
 
 
 def head(path: Path) -> str:
@@ -40,8 +31,8 @@ def head(path: Path) -> str:
     if not path.is_file():
         raise UsageError(f"'{shown}' is not a regular file: save what it gives to a file and name that")
     if path.suffix == ".py":
-        told = plain(shlex.quote(str(path)))
-        raise UsageError(f"'{shown}' is a Python script: to trace it, type scalescope explain -- python {told}")
+        script = plain(shlex.quote(str(path)))
+        raise UsageError(f"'{shown}' is a Python script: to trace it, type scalescope explain -- python {script}")
     with reading(path), open(path, "rb") as file:
         data = file.read(_HEAD)
     if not data.strip():
@@ -52,27 +43,28 @@ def head(path: Path) -> str:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UsageError(f"'{shown}' is UTF-16: iconv -f utf-16 -t utf-8 it into another file and name that")
     text = data.decode("utf-8-sig", errors="replace")
-    strange = text.count("\ufffd") + len(_NEVER_IN_TEXT.findall(text))
-    if b"\0" in data or strange > 0.1 * len(text):
+    if b"\0" in data or len(_NEVER_IN_TEXT.findall(text)) > 0.1 * len(text):
         raise UsageError(f"'{shown}' is a binary file: name {UNDERSTOOD} (a spreadsheet can be saved as CSV)")
     return text
 
 
-def whole(path: Path) -> str:
-    """Read a small UTF-8 file, without its byte order mark."""
-    head(path)
-    shown = plain(str(path))
-    if path.stat().st_size > _LARGEST:
-        raise UsageError(f"'{shown}' is larger than {_LARGEST >> 20} MiB: keep the rows of the scaling table only")
-    with reading(path):
-        data = path.read_bytes()
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        line = data.count(b"\n", 0, problem.start) + 1
-        raise UsageError(
-            f"'{shown}' is not UTF-8 (line {line}): iconv -f latin1 -t utf-8 it into another file and name that"
-        ) from None
+class Line(NamedTuple):
+    """A piece of a file that a terminal would show in one go."""
+
+    number: int  # Counted by line feeds, from 1; what a progress bar overwrites shares it
+    text: str
+
+
+def lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[Line]:
+    """Every line of a text of any size, cut to `longest`, without terminal escapes; carriage returns end one too."""
+    number, is_beginning = 1, True
+    with reading(path), open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        while piece := file.readline(longest):
+            text = without_escapes(piece).rstrip("\n") if is_beginning else ""
+            if text and not text.isspace():
+                yield Line(number, text)
+            is_beginning = piece.endswith(("\n", "\r"))
+            number += piece.endswith("\n")
 
 
 class _Header(msgspec.Struct):
@@ -84,31 +76,3 @@ def record_kind(path: Path) -> str:
     with reading(path), suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(path.read_bytes(), type=_Header).kind
     return ""
-
-
-def lines(path: Path) -> Iterator[Line]:
-    """Every line of a log of any size, cut to LONGEST_LINE, without terminal escapes; \\r separates too."""
-    longest = 4 * LONGEST_LINE
-    number, rest = 1, b""
-    with reading(path), open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            for index, line in enumerate(chunk.split(b"\n")):
-                if index:
-                    if text := _shown(rest):
-                        yield Line(number, text)
-                    number, rest = number + 1, b""
-                *overwritten, last = line.split(b"\r") if b"\r" in line else (line,)
-                for piece in overwritten:
-                    if text := _shown(rest + piece[:longest]):
-                        yield Line(number, text)
-                    rest = b""
-                rest = (rest + last[:longest])[:longest]
-    if text := _shown(rest):
-        yield Line(number, text)
-
-
-def _shown(data: bytes) -> str:
-    text = data.decode(errors="replace")
-    if b"\x1b" in data or b"\b" in data:
-        text = without_escapes(text)
-    return text[:LONGEST_LINE].strip()

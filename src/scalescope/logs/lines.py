@@ -1,23 +1,23 @@
 """One log, read line by line: the epochs it tells in order, the steps, the rates."""
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from scalescope.errors import UsageError
 from scalescope.line_pattern import EXAMPLE, MEASURES, compile_pattern
 from scalescope.line_pattern import number as number_of
+from scalescope.logs.counts import count_in_heading, count_in_name
 from scalescope.logs.files import head, lines
 from scalescope.text import plain
 from scalescope.units import SECONDS_PER, is_possible, parse_clock
 
 _LOOKED_AT = 2000  # Lines, of which the middle one stands in an error
 _NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,20})?|\d{1,18}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?)"
-_CLOCK = r"\d{1,4}:\d\d:\d\d(?:\.\d{1,9})?"
+_CLOCK = r"(?:\d{1,4}:)?\d\d:\d\d(?:\.\d{1,9})?"
 _EPOCH = r"(?<![a-z])epoch[\s:#=\[(_-]{0,8}(?P<epoch>\d{1,9})\b(?:\s?(?:/|of)\s?\d{1,9})?"
 _TEST = r"(?:test|val|eval)[a-z_]{0,10}"
 _SECOND = r"[\s_]?(?:/|per)[\s_]?s(?:ec(?:ond)?)?s?(?![a-z])"
@@ -31,7 +31,7 @@ PATTERNS = [
     for pattern in (
         # A full bar of tqdm or Lightning: `Epoch 3: 100%|###| 391/391 [00:12<00:00, 31.6it/s]`; others tell nothing.
         rf"{_EPOCH}[^|]{{0,40}}\b100%\|[^|]{{0,400}}\| ?(?P<steps>\d{{1,12}})/(?P=steps) "
-        rf"\[(?P<epoch_s>[\d:]{{4,9}})<[^,\]]{{0,20}}, {{0,4}}(?P<pace>{_NUMBER})(?P<unit>it/s|s/it)",
+        rf"\[(?P<epoch_s>{_CLOCK})<[^,\]]{{0,20}}, {{0,4}}(?P<pace>{_NUMBER})(?P<unit>it/s|s/it)",
         r"%\|",
         # Progress within an epoch: `Epoch: [3][ 10/5005] Time 0.205`, `Epoch 1 batch 5 took 3 s`.
         rf"{_EPOCH}[^\n]{{0,200}}?(?:\[\s{{0,9}}\d{{1,9}}\s?/|\b(?:batch|step|iter|iteration)s?\b\W{{0,3}}\d)",
@@ -55,12 +55,10 @@ PATTERNS = [
 ]
 # A line without any of them is of no use, which is quickly seen.
 _TELLING = ("epoch", "/s", "/ s", "per s", "per_s", "train_runtime")
-# `* 4 GPU`, `## 2 processes:`, `4 nodes 32 GPUs`, `np = 8`: nothing else may stand in such a line.
-_HEADING = re.compile(
-    r"\W*(?:\d+ nodes?\W+)?"
-    r"(?:(\d{1,5})[ -]?(?:gpus?|ranks?|process(?:es)?|workers?)|(?:np|nproc)\W{1,3}(\d{1,5}))\W*$",
-    re.IGNORECASE,
-)
+_TIMES = ("epoch_s", "step_s", "train_s")  # None of them is 0
+
+
+CountedBy = Literal["the file names", "headings", ""]  # Where `np` stands; empty: the user said it
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +66,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     np: int
-    round: int = 1  # Among the logs of as many processes, which are repeated launches
+    counted_by: CountedBy = ""
     epochs: tuple[float, ...] = ()  # Seconds of training per epoch, in order
     tests: tuple[float, ...] = ()  # Seconds of testing after each of them, where the log tells it of all
     steps: tuple[float, ...] = ()
@@ -81,135 +79,127 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class Found(NamedTuple):
-    """One number that a line tells."""
+class _Found(NamedTuple):
+    """A time or a rate that a line tells."""
 
     line: int
+    measure: str
     value: float
-    epoch: int | None = None
-    test_s: float | None = None
+    epoch: float | None
+    test_s: float | None
 
 
-class Section(NamedTuple):
-    """The lines of a file under a heading that names a number of processes, such as `* 4 GPU`."""
+def read_log(path: Path, np: int | None = None, pattern: str = "") -> list[Reading]:
+    """Read a log: one reading, or one per heading where these name several sizes.
 
-    np: int
-    first: int
-    end: int
+    Args:
+        path: The log.
+        np: Processes that wrote it; None: headings in it tell, or else its name.
+        pattern: The user's regular expression for its lines.
 
-
-def sections(path: Path, pattern: str) -> list[Section]:
-    """Divide a file at its headings, where these name different numbers of processes; else nothing."""
-    headings = [(number, int(told[1] or told[2])) for number, text in lines(path) if (told := _HEADING.match(text))]
-    ends = [number for number, _ in headings[1:]] + [sys.maxsize]
-    parts = [Section(np, number, end) for (number, np), end in zip(headings, ends, strict=False)]
-    logs = [each for each in parts if each.np and _find(path, pattern, each)[0]]
-    return logs if len({each.np for each in logs}) > 1 else []
-
-
-def read_log(path: Path, np: int, pattern: str, section: Section | None = None) -> Reading:
-    """Read epochs, steps and rates of a log; one line that names the next action when there are none."""
+    Raises:
+        UsageError: It tells no times and no rates, or impossible ones, or nothing tells `np`.
+    """
     head(path)
     name = plain(path.name)
-    told, sample = _find(path, pattern, section)
-    if not told:
+    sections = _scan(path, name, pattern)
+    headed = [(count, found) for count, found in sections if count and found]
+    if np is None and len({count for count, _ in headed}) > 1:
+        return [_reading(found, name, count, "headings") for count, found in headed]
+    found = [each for _, section in sections for each in section]
+    return [_reading(found, name, np or count_in_name(path), "" if np else "the file names")]
+
+
+def _scan(path: Path, name: str, pattern: str) -> list[tuple[int | None, list[_Found]]]:
+    """Everything that lines tell, by the heading above them."""
+    patterns = [compile_pattern(pattern, live=False)] if pattern else PATTERNS
+    sections: list[tuple[int | None, list[_Found]]] = [(None, [])]
+    others: list[str] = []
+    for number, line in lines(path):
+        text = line.strip()
+        if count := count_in_heading(text):
+            sections.append((count, []))
+        if len(others) < _LOOKED_AT and re.search(r"\d", text):
+            others.append(text)
+        lower = text.lower()
+        if pattern or any(word in lower for word in _TELLING):
+            match = next(filter(None, (each.search(text) for each in patterns)), None)
+            sections[-1][1].extend(_found_in(match, number, name) if match else ())
+    if not any(found for _, found in sections):
         tried = "your --pattern" if pattern else "any pattern for epoch times or rates"
-        typical = f"; a line there is '{plain(sample[len(sample) // 2], 80)}'" if sample else ""
+        typical = f"; a line there is '{plain(others[len(others) // 2], 80)}'" if others else ""
         raise UsageError(f"no line of '{name}' matches {tried}{typical}: write {EXAMPLE}")
-    for measure in ("epoch_s", "step_s", "train_s"):
-        for each in told.get(measure, ()):
-            if each.value <= 0:
-                raise UsageError(
-                    f"'{name}' line {each.line} says {each.value:g} s for an {measure.removesuffix('_s')}: "
-                    "remove that line, or print more digits"
-                )
-    epochs, notes = _epochs(told.get("epoch_s", []), np, name)
-    tests = tuple(each.test_s for each in epochs if each.test_s is not None)
-    values = {measure: tuple(each.value for each in found) for measure, found in told.items()}
+    return sections
+
+
+def _found_in(match: re.Match[str], line: int, name: str) -> list[_Found]:
+    """The times and rates of a line, times in seconds."""
+    groups = {group: text for group, text in match.groupdict().items() if text}
+    unit = groups.pop("unit", "s").lower()
+    values = {}
+    for group, text in groups.items():
+        try:
+            clock = text if text.count(":") == 2 else f"0:{text}"
+            values[group] = parse_clock(clock) if ":" in text else number_of(text)
+        except ValueError:
+            raise UsageError(
+                f"--pattern finds '{plain(text, 40)}' for {group} on line {line}: let the group match a number only"
+            ) from None
+    if pace := values.get("pace"):  # a bar shows whole seconds, and its pace tells more where it fits them
+        exact_s = values["steps"] * pace if unit == "s/it" else values["steps"] / pace
+        if abs(exact_s - values["epoch_s"] - 0.5) <= 1:
+            values["epoch_s"] = exact_s
+    elif "epoch_s" in values:
+        values["epoch_s"] *= SECONDS_PER.get(unit, 1.0)
+    for measure, value in values.items():
+        if measure in (*_TIMES, *MEASURES, "test_s") and not is_possible(value) and (value or measure in _TIMES):
+            raise UsageError(
+                f"'{name}' line {line} says {value:g} for {measure}, which no training has: remove that line"
+            )
+    told = [measure for measure in (*MEASURES, "train_s") if values.get(measure)]  # a rate of 0 comes before a step
+    return [_Found(line, measure, values[measure], values.get("epoch"), values.get("test_s")) for measure in told]
+
+
+def _reading(found: Sequence[_Found], name: str, np: int, counted_by: CountedBy) -> Reading:
+    values: dict[str, list[float]] = {}
+    for each in found:
+        values.setdefault(each.measure, []).append(each.value)
+    epochs, notes = _epochs([each for each in found if each.measure == "epoch_s"], np, name)
+    tests = [each.test_s for each in epochs if each.test_s is not None]
+    of_each = values.get("examples_per_s_per_worker", [])
     return Reading(
         name=name,
         np=np,
+        counted_by=counted_by,
         epochs=tuple(each.value for each in epochs),
-        tests=tests if len(tests) == len(epochs) else (),
-        steps=values.get("step_s", ()),
-        rates=values.get("examples_per_s_total")
-        or tuple(rate * np for rate in values.get("examples_per_s_per_worker", ())),
-        bare_rates=values.get("examples_per_s", ()),
+        tests=tuple(tests) if len(tests) == len(epochs) else (),
+        steps=tuple(values.get("step_s", ())),
+        rates=tuple(values.get("examples_per_s_total") or [rate * np for rate in of_each]),
+        bare_rates=tuple(values.get("examples_per_s", ())),
         train_s=values["train_s"][-1] if "train_s" in values else None,
-        notes=tuple(notes),
+        notes=notes,
     )
 
 
-def _find(path: Path, pattern: str, section: Section | None) -> tuple[dict[str, list[Found]], list[str]]:
-    """Collect the numbers that lines tell, by name, and some lines that hold a number."""
-    patterns = [compile_pattern(pattern, live=False)] if pattern else PATTERNS
-    told: dict[str, list[Found]] = {}
-    sample: list[str] = []
-    for number, text in lines(path):
-        if section and not section.first <= number < section.end:
-            continue
-        if len(sample) < _LOOKED_AT and re.search(r"\d", text):
-            sample.append(text)
-        lower = text.lower()
-        if not pattern and not any(word in lower for word in _TELLING):
-            continue
-        match = next((match for each in patterns if (match := each.search(text))), None)
-        values = _values(match, number) if match else {}
-        epoch = int(values["epoch"]) if "epoch" in values else None
-        for name in values.keys() & {*MEASURES, "train_s"}:
-            value, test_s = values[name], values.get("test_s")
-            for each in (value, test_s):
-                if each and not is_possible(abs(each)):
-                    raise UsageError(
-                        f"'{plain(path.name)}' line {number} says {each:g} for {name}, which no training has: "
-                        "remove that line"
-                    )
-            if value > 0 or not name.startswith("examples"):  # some trainings print a rate of 0 before their first step
-                told.setdefault(name, []).append(Found(number, value, epoch, test_s))
-    return told, sample
-
-
-def _values(match: re.Match[str], line: int) -> dict[str, float]:
-    """The numbers in a line by their names, times in seconds."""
-    groups = {name: text for name, text in match.groupdict().items() if text}
-    unit = groups.pop("unit", "s").lower()
-    values = {}
-    for name, text in groups.items():
-        try:
-            clock = text if text.count(":") != 1 else f"0:{text}"
-            values[name] = parse_clock(clock) if ":" in text else number_of(text)
-        except ValueError:
-            raise UsageError(
-                f"--pattern finds '{plain(text, 40)}' for {name} on line {line}: let the group match a number only"
-            ) from None
-    if pace := values.get("pace"):  # a bar shows whole seconds, and what an iteration takes tells more
-        fine_s = values["steps"] * pace if unit == "s/it" else values["steps"] / pace
-        values["epoch_s"] = fine_s if abs(fine_s - values["epoch_s"] - 0.5) <= 1 else values["epoch_s"]
-    elif "epoch_s" in values:
-        values["epoch_s"] *= SECONDS_PER.get(unit, 1.0)
-    return values
-
-
-def _epochs(told: Sequence[Found], np: int, name: str) -> tuple[list[Found], list[str]]:
+def _epochs(told: Sequence[_Found], np: int, name: str) -> tuple[list[_Found], tuple[str, ...]]:
     """Keep one time per epoch: the last that a bar showed on a line, and of all processes the slowest.
 
     Raises:
         UsageError: Epochs stand there again that are not those of every process.
     """
-    shown: dict[object, Found] = {}
-    for index, each in enumerate(told):
-        shown[(each.line, each.epoch) if each.epoch is not None else index] = each
-    by_epoch: dict[int | None, list[Found]] = {}
-    for each in shown.values():
-        by_epoch.setdefault(each.epoch, []).append(each)
-    counts = {len(times) for times in by_epoch.values()}
-    if None in by_epoch or counts <= {1}:
-        return list(shown.values()), []
+    if any(each.epoch is None for each in told):
+        return list(told), ()
+    times: dict[float | None, list[_Found]] = {}
+    for each in {(each.line, each.epoch): each for each in told}.values():
+        times.setdefault(each.epoch, []).append(each)
+    counts = {len(same) for same in times.values()}
+    if counts <= {1}:
+        return [first for (first,) in times.values()], ()
     if counts != {np}:
-        again = next(times[1] for times in by_epoch.values() if len(times) > 1)
+        again = next(same[1] for same in times.values() if len(same) > 1)
         raise UsageError(
-            f"'{name}' line {again.line} tells epoch {again.epoch} again, and not every epoch once per process "
+            f"'{name}' line {again.line} tells epoch {again.epoch:g} again, and not every epoch once per process "
             f"({np}): keep the lines of one training, or of one process"
         )
-    slowest = [max(times, key=lambda each: each.value) for times in by_epoch.values()]
-    return slowest, [f"'{name}' tells every epoch {np} times, once per process: the slowest counts"]
+    slowest = [max(same, key=lambda each: each.value) for same in times.values()]
+    return slowest, (f"'{name}' tells every epoch {np} times, once per process: the slowest counts",)

@@ -9,7 +9,7 @@ from scalescope.logs.cells import is_heading
 from scalescope.logs.curves import read_logs
 from scalescope.logs.files import UNDERSTOOD, head, record_kind
 from scalescope.logs.tables import read_table
-from scalescope.logs.trainers import trainer_reader
+from scalescope.logs.trainers import is_trainer_file
 from scalescope.measurement.scaling import scaling_of
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Scaling
@@ -52,7 +52,7 @@ def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = 
 def recognise(path: Path) -> Kind:
     """Detect the kind of a file by its contents; one line that says what is understood when it is another."""
     beginning = head(path)
-    if trainer_reader(path):
+    if is_trainer_file(path):
         return "log"
     if path.suffix.lower() in _RECORD_ENDINGS:
         kind = record_kind(path)

@@ -1,15 +1,16 @@
 """Files that trainers of others leave: Hugging Face's trainer_state.json and metrics.csv of Lightning's CSVLogger."""
 
 import csv
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.logs.files import head, whole
+from scalescope.logs.counts import count_in_name
+from scalescope.logs.files import head
 from scalescope.logs.lines import Reading
+from scalescope.named_paths import reading
 from scalescope.text import plain
 from scalescope.units import is_possible
 
@@ -18,15 +19,36 @@ class _TrainerState(msgspec.Struct):
     log_history: list[dict[str, object]] | None = None
 
 
-def trainer_reader(path: Path) -> Callable[[Path, int], Reading] | None:
-    """Recognises a trainer's file by what it holds, and returns what reads it."""
-    suffix = path.suffix.lower()
-    if suffix == ".json" and path.is_file() and _history(path) is not None:
-        return read_trainer_state
-    if suffix == ".csv" and path.is_file():
+def is_trainer_file(path: Path) -> bool:
+    """True for a JSON file with a log_history, and for a CSV file with columns epoch and step."""
+    if path.suffix.lower() == ".json" and path.is_file():
+        return _history(path) is not None
+    if path.suffix.lower() == ".csv" and path.is_file():
         columns = {cell.strip() for cell in head(path).splitlines()[0].split(",")}
-        return read_metrics if {"epoch", "step"} <= columns else None  # nobody's processes, other than in a table
-    return None
+        return {"epoch", "step"} <= columns  # nobody's processes, other than in a table
+    return False
+
+
+def read_trainer_file(path: Path, np: int | None = None) -> Reading:
+    """Read such a file; without `np` the names of its folders tell the processes.
+
+    Raises:
+        UsageError: It has no times, or impossible ones, or nothing tells `np`.
+    """
+    name = plain(str(Path(path.absolute().parent.name) / path.name))  # the folder tells it from others of the same name
+    try:
+        log = _read_history(path, name) if path.suffix.lower() == ".json" else _read_metrics(path, name)
+    except csv.Error as problem:
+        raise UsageError(f"'{name}' is damaged ({problem}): name another copy") from None
+    count = np or count_in_name(path, folders=True)
+    windows = tuple((seconds, count * samples) for seconds, samples in log.windows)
+    return msgspec.structs.replace(
+        log,
+        np=count,
+        counted_by="" if np else "the file names",
+        windows=windows,
+        samples=log.samples or sum(samples for _, samples in windows) or None,
+    )
 
 
 def _history(path: Path) -> list[dict[str, object]] | None:
@@ -36,13 +58,9 @@ def _history(path: Path) -> list[dict[str, object]] | None:
         return None
 
 
-def read_trainer_state(path: Path, np: int) -> Reading:
-    """The time of a whole training, evaluation included: nothing else in the file has a time.
-
-    Raises:
-        UsageError: The training has not ended in it, as in the file of a checkpoint.
-    """
-    name, history = _shown(path), _history(path) or []
+def _read_history(path: Path, name: str) -> Reading:
+    """The time of a whole training, evaluation included: nothing else in trainer_state.json has a time."""
+    history = _history(path) or []
     ended = next((entry for entry in reversed(history) if "train_runtime" in entry), None)
     if ended is None:
         raise UsageError(
@@ -55,42 +73,33 @@ def read_trainer_state(path: Path, np: int) -> Reading:
         raise UsageError(f"'{name}' has a train_runtime of 0: train longer")
     evaluations = [_number(entry.get("eval_runtime", 0.0), "eval_runtime", name) for entry in history]
     return Reading(
-        name=name, np=np, train_s=train_s, samples=rate * train_s or None, evaluation_s=sum(evaluations) or None
+        name=name, np=1, train_s=train_s, samples=rate * train_s or None, evaluation_s=sum(evaluations) or None
     )
 
 
-def read_metrics(path: Path, np: int) -> Reading:
-    """Windows that Lightning's ThroughputMonitor logged; its clock stops during validation.
-
-    Raises:
-        UsageError: There are none, as nothing else in the file has a time; or they are of several trainings.
-    """
-    name = _shown(path)
-    rows = csv.DictReader(whole(path).splitlines())
-    separator = next((each for each in "/|" if f"train{each}time" in (rows.fieldnames or ())), None)
-    if separator is None:
-        raise UsageError(
-            f"'{name}' has no times: train with the callback ThroughputMonitor of lightning.pytorch.callbacks, or "
-            "name the log with the progress bars"
-        )
+def _read_metrics(path: Path, name: str) -> Reading:
+    """Windows of one process that Lightning's ThroughputMonitor logged; its clock stops during validation."""
     told = [(0.0, 0.0)]
-    for row in rows:
-        seconds, samples = row[f"train{separator}time"], row.get(f"train{separator}samples")
-        if seconds and samples:  # of one process
-            told.append((_number(seconds, "train time", name), np * _number(samples, "train samples", name)))
+    with reading(path), open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        rows = csv.DictReader(file)
+        separator = next((each for each in "/|" if f"train{each}time" in (rows.fieldnames or ())), None)
+        if separator is None:
+            raise UsageError(
+                f"'{name}' has no times: train with the callback ThroughputMonitor of lightning.pytorch.callbacks, or "
+                "name the log with the progress bars"
+            )
+        for row in rows:
+            seconds, samples = row[f"train{separator}time"], row.get(f"train{separator}samples")
+            if seconds and samples:
+                told.append((_number(seconds, "train time", name), _number(samples, "train samples", name)))
     windows = [(later[0] - sooner[0], later[1] - sooner[1]) for sooner, later in pairwise(told)]
     if not windows:
         raise UsageError(
             f"'{name}' has no row with train time and samples: give ThroughputMonitor a smaller window_size"
         )
-    if any(not is_possible(seconds) or not is_possible(samples) for seconds, samples in windows):
+    if not all(is_possible(seconds) and is_possible(samples) for seconds, samples in windows):
         raise UsageError(f"'{name}' does not tell one training, whose time and samples grow: name the file of one")
-    return Reading(name=name, np=np, windows=tuple(windows), samples=told[-1][1])
-
-
-def _shown(path: Path) -> str:
-    """The file with its folder, which tells it from others of the same name."""
-    return plain(str(Path(path.absolute().parent.name) / path.name))
+    return Reading(name=name, np=1, windows=tuple(windows))
 
 
 def _number(told: object, what: str, name: str) -> float:

@@ -1,6 +1,7 @@
-"""Decides whether a rate is per worker or in total when a table or a log does not say."""
+"""What tables and logs leave open: whose a rate is, and which repetitions belong together."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 
 from scalescope.units import format_rate
 
@@ -20,3 +21,13 @@ def whose_rate(name: str, rates: Mapping[int, float], *, rename: str) -> tuple[b
         return True, f"{name} grows {span}: read as the total of all; {each} if it is each one's"
     change = "hardly changes" if last > first / 1.5 else "falls"
     return False, f"{name} {change} {span}: read as per worker; {total} if it is the sum"
+
+
+def rounds(sizes: Sequence[Hashable]) -> list[int]:
+    """Number the repetitions of each size, in order; none share a round where one size has more of them."""
+    seen: Counter[Hashable] = Counter()
+    numbers = []
+    for size in sizes:
+        seen[size] += 1
+        numbers.append(seen[size])
+    return numbers if len(set(seen.values())) == 1 else list(range(1, len(sizes) + 1))
