@@ -15,7 +15,7 @@ import needs
 from controlled import one, sample
 from scalescope.engines import find_engine
 from scalescope.engines.horovod_switch_live import MOST_SWITCHES, _as_variables, loadable
-from scalescope.jobs.environment import why_not_live
+from scalescope.jobs.interpreter import why_not_live
 from scalescope.jobs.plan import AGENT_HOOK
 from watched import Watched
 

@@ -19,14 +19,16 @@ from scalescope.engines import find_engine
 from scalescope.engines.group_live import NOTE_MARK
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.jobs.collect import collect, collect_matches, collect_pairs
-from scalescope.jobs.environment import check_port, free_port, has_module, save_commands
+from scalescope.jobs.command import check_command_is_here, uses_placeholder
 from scalescope.jobs.folders import emptied
+from scalescope.jobs.hosts import check_port, free_port
 from scalescope.jobs.interleaved import read_pairs
+from scalescope.jobs.interpreter import has_module
 from scalescope.jobs.load import LoadMeter
+from scalescope.jobs.masking import save_commands
 from scalescope.jobs.output import last_lines
-from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks, check_command_is_here
+from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
-from scalescope.jobs.request import uses_placeholder
 from scalescope.jobs.train_model import LAUNCH_S, LAUNCH_STEPS
 from scalescope.jobs.watch import LaunchWatch
 from scalescope.launchers import find_launcher
@@ -289,6 +291,7 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
             cwd=settings.cwd or None,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=request.timeout_s,
             check=False,
         )
@@ -308,7 +311,9 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
         why = answer.stderr.strip()[-3000:] or f"it {how_it_ended(answer.returncode)}"
         raise WorkFailed(f"the model {request.workload.model} failed on its own:\n{why}")
     overhead_s = time.monotonic() - started
-    step_s = float(msgspec.json.decode(answer.stdout.splitlines()[-1])["step_s"])
+    # What modules of the user's print may stand before the answer and, when they end, after it.
+    lines = [line for line in answer.stdout.splitlines() if line.startswith('{"step_s":')]
+    step_s = float(msgspec.json.decode(lines[-1])["step_s"])
     per_sample_s = step_s / (smallest.batch or 1)
     largest_s = per_sample_s * max(point.batch or 1 for point in planned)
     steps = request.steps or min(max(int(LAUNCH_S / max(largest_s, 1e-6)), LAUNCH_STEPS), _MOST_STEPS)

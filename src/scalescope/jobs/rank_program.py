@@ -12,8 +12,10 @@ import msgspec
 from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.environment import allocated_here, free_port, save_commands, slurm_allocation, torch_has_cuda
 from scalescope.jobs.folders import RANKS, emptied
+from scalescope.jobs.hosts import allocated_here, free_port, slurm_allocation
+from scalescope.jobs.interpreter import torch_has_cuda
+from scalescope.jobs.masking import save_commands
 from scalescope.jobs.output import last_lines
 from scalescope.jobs.plan import ALLOCATOR, CARRIED_TO_HOSTS
 from scalescope.launchers import find_launcher

@@ -13,8 +13,8 @@ import numpy as np
 from scalescope import host
 from scalescope.engines import engine_named, find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.environment import shown_commands
 from scalescope.jobs.launch import check_reachable, check_requirements, launch, launch_folder, rehearse
+from scalescope.jobs.masking import shown_commands
 from scalescope.jobs.output import last_lines
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
 from scalescope.jobs.rank_log import read_rank_logs

@@ -20,11 +20,12 @@ from scalescope import host
 from scalescope.agent.recorder import batch_job
 from scalescope.engines import USUAL
 from scalescope.errors import ScalescopeError, UsageError
-from scalescope.jobs.environment import load_plan, save_plan, torch_version
+from scalescope.jobs.command import interpreter_of
 from scalescope.jobs.folders import check_record, held, result_folder
+from scalescope.jobs.interpreter import torch_version
+from scalescope.jobs.masking import load_plan, save_plan
 from scalescope.jobs.own_ranks import places_ranks_elsewhere
 from scalescope.jobs.plan import batches, points, resolve_here
-from scalescope.jobs.request import interpreter_of
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import end_orphans
 from scalescope.records.job import HOSTS, Host, place

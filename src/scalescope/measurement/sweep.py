@@ -13,10 +13,11 @@ import msgspec
 
 from scalescope import __version__, host
 from scalescope.errors import WorkFailed
-from scalescope.jobs.environment import save_plan, shown_commands, torch_version
+from scalescope.jobs.command import check_command_is_here
 from scalescope.jobs.folders import interrupted_in
+from scalescope.jobs.interpreter import torch_version
 from scalescope.jobs.launch import check_reachable, check_requirements, launch, launch_folder, rehearse
-from scalescope.jobs.own_ranks import check_command_is_here
+from scalescope.jobs.masking import save_plan, shown_commands
 from scalescope.jobs.plan import (
     BINDING,
     Settings,
