@@ -240,7 +240,7 @@ def _knobs(request: EstimateRequest) -> list[Knobs]:
                 )
         if not request.cluster:
             has_mpi = partial(engine.built_with, sys.executable, "mpi")
-            knobs = Knobs(engine=engine.name, values=engine.fitted(knobs.values, "", has_mpi))
+            knobs = Knobs(engine=engine.name, values=engine.fitted(knobs.values, None, has_mpi))
         found.append(knobs)
     return found
 

@@ -169,7 +169,8 @@ def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, ma
     knobs = parse_knobs(engine, wanted)
     if request.command and wanted and not engine.sets_in_scripts:
         raise UsageError(f"knobs of {name} go with a MODEL: set {knob_name(wanted[0])} in your script, or leave it out")
-    return Knobs(engine=name, values=engine.fitted(knobs.values, launcher, lambda: engine.built_with(python, "mpi")))
+    starter = find_launcher(launcher) if launcher else None
+    return Knobs(engine=name, values=engine.fitted(knobs.values, starter, lambda: engine.built_with(python, "mpi")))
 
 
 def points(settings: Settings) -> tuple[Point, ...]:
