@@ -1,6 +1,7 @@
 """cluster.toml: a Cluster as a person writes it, with units, and as probe writes it; each mistake is one clear line."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
@@ -94,7 +95,7 @@ def _as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
     field, name = _MEMORY
     if name in document:
         size = _number(fields.pop(name), name, SIZES)
-        fields[field] = round(size) if isinstance(size, float) else size
+        fields[field] = round(size) if isinstance(size, float) and math.isfinite(size) else size
     for field, name in _TABLES.items():
         if name in document:
             fields[field] = tables = fields.pop(name)
