@@ -122,7 +122,7 @@ def test_nodes_are_asked_through_srun(answer: Any) -> None:
 
     def reply(words: tuple[str, ...], options: dict[str, Any]) -> subprocess.CompletedProcess[str]:
         inputs.append(options["input"])
-        assert options["timeout"] == 30
+        assert options["timeout"] == 40
         return said(0, json.dumps(CORES))(words, options)
 
     asked = answer(reply)

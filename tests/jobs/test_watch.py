@@ -255,7 +255,8 @@ def test_files_of_no_rank_have_no_errors(tmp_path: Path) -> None:
         died(tmp_path, "", rankings="Error: x\n", rank0="all is well\n")[0][0]
         == "the launch failed before the first step"
     )
-    assert died(tmp_path, "", rank2="SomeError\n", rank10="Error\n")[0][0].startswith("rank 10 failed")
+    assert died(tmp_path, "", rank0="SomeError\n", rank1="Error\n")[0][0].startswith("rank 0 failed")
+    assert died(tmp_path, "", rank0="", rank1="Error\n")[0][0].startswith("rank 1 failed")
 
 
 def finished(folder: Path, *steps: int, ends: tuple[bool, ...] = (True, True)) -> None:

@@ -17,7 +17,11 @@ from typing import NamedTuple
 from scalescope import host
 from scalescope.errors import UsageError
 from scalescope.launchers.runner import on_host
+from scalescope.launchers.srun import SRUN
 from scalescope.records.job import Host
+
+_OVERLAP = (SRUN.program, "--overlap", "--nodes=1", "--ntasks=1")  # Next to a job step that may be running
+_PATIENCE_S = 40.0
 
 
 class Allocation(NamedTuple):
@@ -87,7 +91,14 @@ def _cores_of_allocation(nodes: int) -> list[int]:
 
 def _slurm(what: str, of: str) -> str:
     try:
-        answer = subprocess.run(["scontrol", "show", what, of], capture_output=True, text=True, check=False, timeout=30)
+        answer = subprocess.run(
+            ["scontrol", "show", what, of],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_PATIENCE_S,
+        )
     except (OSError, subprocess.TimeoutExpired):
         raise UsageError("Slurm's scontrol does not answer: check that `scontrol show nodes` works here") from None
     if answer.returncode:
@@ -114,20 +125,38 @@ def cores_of(hosts: Sequence[str], reach: str, python: str) -> tuple[dict[str, h
 @functools.cache
 def _ask_host(name: str, reach: str, python: str) -> host.Cores | None:
     """Runs the file host.py on the host, so that affinity and quota are those that ranks get there."""
-    program = Path(host.__file__).read_text()
-    answer: subprocess.CompletedProcess[str] | None = None  # Of a host that does not answer in time
-    if reach == "srun":
-        words = ("srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={name}", python, "-")
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            answer = subprocess.run(words, input=program, capture_output=True, text=True, timeout=30, check=False)
-    else:
-        answer = on_host(reach, name, f"{shlex.quote(python)} -", program)
-    if answer is None or answer.returncode:
-        return None
+    answer = run_python(name, reach, (python, "-"), Path(host.__file__).read_text())
     try:
-        return host.Cores(**json.loads(answer.stdout.splitlines()[-1]))
+        return host.Cores(**json.loads(answer.splitlines()[-1]))
     except (ValueError, IndexError, TypeError):
         return None
+
+
+def run_python(name: str, reach: str, words: Sequence[str], program: str) -> str:
+    """Run a program of ours on a host and return its output; empty where that failed.
+
+    Args:
+        name: The host.
+        reach: The program that enters it: srun, or ssh and what stands in for it.
+        words: A Python there, `-` and arguments.
+        program: Its text, of the standard library.
+    """
+    if reach != SRUN.program:
+        answer = on_host(reach, name, shlex.join(words), program)
+        return answer.stdout if answer and answer.returncode == 0 else ""
+    try:
+        done = subprocess.run(
+            (*_OVERLAP, f"--nodelist={name}", *words),
+            input=program,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
 
 
 def free_port() -> int:

@@ -35,6 +35,6 @@ def why_not_live(python: str, engine: Engine) -> str:
     if found is None:
         return ""
     code = f"import runpy; print(runpy.run_path({found.origin!r})['why_not_here']())"
-    answer = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    answer = subprocess.run([python, "-c", code], capture_output=True, text=True, errors="replace", check=False)
     said = answer.stdout.strip().splitlines() or [""]
     return said[-1] if answer.returncode == 0 else f"its check failed with exit code {answer.returncode}"

@@ -26,7 +26,7 @@ from scalescope.jobs.interleaved import read_pairs
 from scalescope.jobs.interpreter import has_module
 from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.masking import save_commands
-from scalescope.jobs.output import last_lines
+from scalescope.jobs.output import last_lines, printed
 from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
 from scalescope.jobs.train_model import LAUNCH_S, LAUNCH_STEPS
@@ -193,7 +193,7 @@ def _run_ranks(
             harmless = watch.died_after_training(launcher)
             problem = "" if harmless else problem
         launched = Launched(job, watch, ending, problem, details, harmless, as_it_is=settings.as_it_is)
-        if not launched.problem or attempt == attempts or not any(map(_PORT_TAKEN.search, _outputs(folder))):
+        if not launched.problem or attempt == attempts or not any(map(_PORT_TAKEN.search, printed(folder))):
             break
     return launched
 
@@ -222,7 +222,7 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
             details = "\n".join(last_lines(folder / "rank0.out") or last_lines(folder / LAUNCHER_OUTPUT))
     if launched.as_it_is:
         problem += f" ({launched.as_it_is})"
-    if any("No space left on device" in line for line in _outputs(folder)):
+    if any("No space left on device" in line for line in printed(folder)):
         problem = f"the disk is full ({problem}): free some space or choose another folder with -o"
     return Failure(point=point, folder=relative, problem=problem, details=details)
 
@@ -233,7 +233,7 @@ def _notes(settings: Settings, launched: Launched, run: Run) -> Iterator[str]:
         yield launched.as_it_is
     if launched.harmless:
         yield launched.harmless
-    lines = _outputs(Path(launched.job.folder))
+    lines = printed(Path(launched.job.folder))
     yield from dict.fromkeys(line.removeprefix(NOTE_MARK).strip() for line in lines if line.startswith(NOTE_MARK))
     if launched.watch.restarted:
         yield (
@@ -267,10 +267,6 @@ def _shared_cores(settings: Settings, point: Point) -> Iterator[str]:
                 f"{ranks} ranks share {plural(cores, 'physical core')}{where}: "
                 f"hyperthreads are not full cores, expect a lower speedup than on {ranks} cores"
             )
-
-
-def _outputs(folder: Path) -> list[str]:
-    return [line for path in folder.glob("*.out") for line in last_lines(path, 200)]
 
 
 def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:

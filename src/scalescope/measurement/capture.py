@@ -15,7 +15,7 @@ from scalescope.engines import engine_named, find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.launch import check_reachable, check_requirements, launch, launch_folder, rehearse
 from scalescope.jobs.masking import shown_commands
-from scalescope.jobs.output import last_lines
+from scalescope.jobs.output import printed
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
 from scalescope.jobs.rank_log import read_rank_logs
 from scalescope.measurement.network import network_of, way_in
@@ -266,6 +266,6 @@ def overhead(times: Sequence[float], blocks: Sequence[Block]) -> Overhead | None
 
 def _why_not(folder: Path) -> str:
     """The reason that the agent printed, if any, in parentheses."""
-    printed = "scalescope: this rank is not traced: "
-    lines = [line for path in sorted(folder.glob("*.out")) for line in last_lines(path, 200) if printed in line]
-    return f" ({lines[0].partition(printed)[2].strip()})" if lines else ""
+    mark = "scalescope: this rank is not traced: "
+    lines = [line for line in printed(folder) if mark in line]
+    return f" ({lines[0].partition(mark)[2].strip()})" if lines else ""
