@@ -1,4 +1,4 @@
-"""Finds what a job may use of the machine it runs on: cores within affinity mask and cgroup quota, memory, GPUs, clock.
+"""Finds what a job may use of the machine it runs on: cores within affinity mask and cgroup quota, memory, GPUs.
 
 Other hosts are asked by running this very file there, so it needs the standard library of Python 3.9 only.
 """
@@ -109,15 +109,6 @@ def threads_per_rank(cores: int, ranks: int) -> int:
 def slots(device: str) -> int:
     """Ranks that have a device of their own here: one per GPU, or per logical core on `cpu` and without GPUs."""
     return (device != "cpu" and gpus()) or cores().logical
-
-
-def clock_name() -> str:
-    """Processes with the same name share the monotonic clock; empty where the system does not tell."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/time').readlink()}"
-    except OSError:
-        return ""
 
 
 def _numbers(cpus: Path) -> list[int]:

@@ -5,12 +5,12 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from scalescope import host
+from scalescope.agent import capture
 from scalescope.engines import engine_named, find_engine
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.launch import check_reachable, check_requirements, launch, launch_folder, rehearse
@@ -42,21 +42,8 @@ _UNKNOWN = "what tracing cost is not known: there were too few steps without it"
 Block = tuple[int, int, bool]  # Steps from, to, and whether they are traced
 
 
-class Window(NamedTuple):
-    """The steps to capture and how many to compare with them; printed as the agent reads it."""
-
-    first: int
-    steps: int
-    compare: int
-    detail: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.first}:{self.steps}:{self.compare}" + (f":{self.detail}" if self.detail else "")
-
-    @property
-    def end(self) -> int:
-        """The first step that is not captured any more."""
-        return self.first + self.steps
+class Window(capture.Window):
+    """The steps to capture, as the agent reads it, and the launch that holds them."""
 
     def total(self, *, timeline: bool) -> int:
         """Steps that the launch makes: one after the captured ones at least, so that they are closed."""

@@ -19,7 +19,8 @@ from scalescope.jobs.masking import save_plan
 from scalescope.jobs.plan import Settings, points, resolve_here
 from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import check_batches, fields_of
-from scalescope.measurement.resume import fingerprint_here, resumed_plan
+from scalescope.measurement.fingerprint import fingerprint_here
+from scalescope.measurement.resume import resumed_plan
 from scalescope.progress import Progress
 from scalescope.records.request import EstimateRequest, MeasureRequest, launch_of
 from scalescope.records.store import in_folder, load, save
