@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from made_up_ranks import S, rank_log, span, step
 
+from scalescope.errors import WorkFailed
 from scalescope.jobs.rank_log import RankLog
 from scalescope.jobs.watch import LaunchWatch, _waits_for_others
 from scalescope.launchers import find_launcher
@@ -44,6 +45,17 @@ def test_progress_is_that_of_the_slowest_rank(tmp_path: Path) -> None:
     assert told.steps == [1, 1, 2]
     assert [log.rank for log in watch.logs] == [0, 1]
     assert watch.restarted == 0
+
+
+def test_a_script_that_empties_the_folder_of_its_launch_is_told_so(tmp_path: Path) -> None:
+    rank_log(tmp_path, step(60, 61))
+    watch = watch_on(tmp_path)
+    watch.tick()
+    (tmp_path / "agent-h-1.jsonl").unlink()
+    with pytest.raises(
+        WorkFailed, match=r"removed files of its launch from .*, such as \{run_dir\}/out"
+    ):
+        watch.tick()
 
 
 def test_a_rank_that_was_started_again_is_counted(tmp_path: Path) -> None:

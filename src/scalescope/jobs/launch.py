@@ -20,7 +20,7 @@ from scalescope.engines.group_live import NOTE_MARK
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.jobs.collect import collect, collect_matches, collect_pairs
 from scalescope.jobs.command import check_command_is_here, uses_placeholder
-from scalescope.jobs.folders import emptied
+from scalescope.jobs.folders import emptied, mark_of
 from scalescope.jobs.hosts import check_port, free_port
 from scalescope.jobs.interleaved import read_pairs
 from scalescope.jobs.interpreter import has_module
@@ -30,7 +30,7 @@ from scalescope.jobs.output import last_lines, printed
 from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
 from scalescope.jobs.train_model import LAUNCH_S, LAUNCH_STEPS
-from scalescope.jobs.watch import LaunchWatch
+from scalescope.jobs.watch import EMPTIED, LaunchWatch
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, check_hosts, check_system, how_it_ended, run
 from scalescope.line_pattern import compile_pattern
@@ -128,12 +128,15 @@ def run_job(
     keeps_steps: bool = True,
 ) -> Launched:
     """Run the ranks of a point to their end; a script that cannot be started like this is started as it is."""
-    ranks = (point, folder, steps, progress, pattern, keeps_steps)
-    launched = _run_ranks(settings, *ranks)
+
+    def attempt(settings: Settings) -> Launched:
+        return _run_ranks(settings, point, folder, steps, progress, pattern, keeps_steps)
+
+    launched = attempt(settings)
     why = _why_as_it_is(settings, point, launched)
     if not why:
         return launched
-    again = _run_ranks(started_as_it_is(settings, why), *ranks)
+    again = attempt(started_as_it_is(settings, why))
     if again.problem and launched.problem:  # it fails either way
         name = launcher_of(settings, point).name
         return again._replace(problem=f"{launched.problem}, under {name} and without it alike", as_it_is="")
@@ -216,7 +219,7 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
         except UsageError:
             raise
         except ScalescopeError as trouble:
-            problem = str(trouble)
+            problem = str(trouble) if mark_of(folder) else EMPTIED.format(folder)
             if own and settings.named_hosts and not watch.logs:
                 problem += f"; {_HAND_ON}"
             details = "\n".join(last_lines(folder / "rank0.out") or last_lines(folder / LAUNCHER_OUTPUT))

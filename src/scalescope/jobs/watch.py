@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from scalescope.engines import ENGINES
+from scalescope.errors import WorkFailed
 from scalescope.jobs.output import OutputFiles, last_lines, outputs
 from scalescope.jobs.own_ranks import OwnRanksWatch
 from scalescope.jobs.rank_log import RankLog, without_restarted
@@ -14,6 +15,7 @@ from scalescope.progress import Progress
 from scalescope.records.job import Job
 from scalescope.text import plural, without_escapes
 
+EMPTIED = "the script removed files of its launch from {}: let it empty a folder of its own, such as {{run_dir}}/out"
 _STACK_WITHIN_S = 2.0
 _OUT_OF_REACH = re.compile(
     r"(?:failed to connect to any network address of|while trying to connect to) \((?P<host>[^,()]+), (?P<port>\d+)\)"
@@ -63,7 +65,10 @@ class LaunchWatch:
         for path in self._folder.glob("agent-*.jsonl"):
             if path not in self._logs:
                 self._logs[path] = RankLog(path, keeps_steps=self._keeps_steps)
-        self._read += sum(log.poll() for log in self._logs.values())
+        try:
+            self._read += sum(log.poll() for log in self._logs.values())
+        except FileNotFoundError:
+            raise WorkFailed(EMPTIED.format(self._folder)) from None
         printed = self.output.poll()
         self._read += 0 if printed and self._out_of_reach() else printed  # torch tells of every retry, for 30 minutes
         if self._own_ranks:
