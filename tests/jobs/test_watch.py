@@ -52,9 +52,7 @@ def test_a_script_that_empties_the_folder_of_its_launch_is_told_so(tmp_path: Pat
     watch = watch_on(tmp_path)
     watch.tick()
     (tmp_path / "agent-h-1.jsonl").unlink()
-    with pytest.raises(
-        WorkFailed, match=r"removed files of its launch from .*, such as \{run_dir\}/out"
-    ):
+    with pytest.raises(WorkFailed, match=r"removed files of its launch from .*, such as \{run_dir\}/out"):
         watch.tick()
 
 

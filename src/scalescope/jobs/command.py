@@ -64,7 +64,7 @@ def missing_script(command: tuple[str, ...]) -> str:
 def check_command_is_here(command: tuple[str, ...]) -> None:
     """Refuse a command whose program or script is not on this machine."""
     if not shutil.which(command[0]):
-        raise UsageError(f"there is no program '{command[0]}' here: check the command's first word")
+        raise UsageError(f"there is no program '{plain(command[0])}' here: check the command's first word")
     if script := missing_script(command):
         raise UsageError(f"there is no file '{plain(script)}' here: check the path in the command")
 
