@@ -25,7 +25,7 @@ from scalescope.jobs.hosts import check_port, free_port
 from scalescope.jobs.interleaved import read_pairs
 from scalescope.jobs.interpreter import has_module
 from scalescope.jobs.load import LoadMeter
-from scalescope.jobs.masking import save_commands
+from scalescope.jobs.masking import save_commands, shown_commands
 from scalescope.jobs.output import last_lines, printed
 from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
@@ -80,6 +80,12 @@ def launch_folder(settings: Settings, round_: int, point: Point) -> Path:
     if settings.trace:
         return Path(settings.folder, "traces", point.label.removesuffix("-traced"))
     return Path(settings.folder, "launches", f"{round_:02d}-{point.label}")
+
+
+def planned_commands(settings: Settings, point: Point, folder: Path) -> list[str]:
+    """Commands of a launch as a shell takes them; nothing is started."""
+    job = make_job(settings, point, folder, "LAUNCH", settings.request.port or 29500)
+    return shown_commands(launcher_of(settings, point), job, settings.request.env)
 
 
 class Launched(NamedTuple):

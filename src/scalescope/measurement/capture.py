@@ -13,10 +13,16 @@ from scalescope import host
 from scalescope.agent import capture
 from scalescope.engines import engine_named, find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.launch import check_reachable, check_requirements, launch, launch_folder, rehearse
-from scalescope.jobs.masking import shown_commands
+from scalescope.jobs.launch import (
+    check_reachable,
+    check_requirements,
+    launch,
+    launch_folder,
+    planned_commands,
+    rehearse,
+)
 from scalescope.jobs.output import printed
-from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
+from scalescope.jobs.plan import Settings, points, resolve_here
 from scalescope.jobs.rank_log import read_rank_logs
 from scalescope.measurement.network import network_of, way_in
 from scalescope.measurement.resume import begin
@@ -120,8 +126,7 @@ def traced_commands(request: MeasureRequest) -> list[str]:
     )
     limited = msgspec.structs.replace(settings.request, steps=window.total(timeline=timeline))
     settings = msgspec.structs.replace(settings, trace=str(window), request=limited)
-    job = make_job(settings, point, trace_folder(settings, point), "LAUNCH", request.port or 29500)
-    return shown_commands(launcher_of(settings, point), job, request.env)
+    return planned_commands(settings, point, trace_folder(settings, point))
 
 
 def _resolved(request: MeasureRequest) -> tuple[Settings, Point]:
