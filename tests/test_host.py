@@ -12,7 +12,7 @@ import pytest
 
 import needs
 from scalescope.host import Cores, cores, cpu_quota, memory_limit_bytes
-from scalescope.jobs.environment import cores_of
+from scalescope.jobs.hosts import cores_of
 
 INFINITE = float("inf")
 

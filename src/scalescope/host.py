@@ -1,4 +1,4 @@
-"""Finds what a job may use of the machine it runs on: cores within affinity mask and cgroup quota, memory, GPUs, clock.
+"""Finds what a job may use of the machine it runs on: cores within affinity mask and cgroup quota, memory, GPUs.
 
 Other hosts are asked by running this very file there, so it needs the standard library of Python 3.9 only.
 """
@@ -37,8 +37,7 @@ def cores(
     cgroups: Path = _CGROUPS,
 ) -> Cores:
     """Cores that this process and its children may use; `mask` overrides the affinity mask."""
-    if mask is None:  # only Linux has affinity masks
-        mask = frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+    mask = allowed() if mask is None else mask
     quota = cpu_quota(proc, cgroups)
     everything = {number: _core_of(cpus, number) for number in _numbers(cpus)}
     in_mask = {everything.get(number) or frozenset([number]) for number in mask}
@@ -49,6 +48,12 @@ def cores(
         machine_physical=len(set(everything.values())) if everything and all(everything.values()) else None,
         machine_logical=len(everything) or os.cpu_count() or 1,
     )
+
+
+def allowed() -> frozenset[int]:
+    """Numbers of the cores that this process and its children may use."""
+    # Only Linux has affinity masks.
+    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
 def cpu_quota(proc: Path = _PROC_CGROUP, cgroups: Path = _CGROUPS) -> float:
@@ -109,15 +114,6 @@ def threads_per_rank(cores: int, ranks: int) -> int:
 def slots(device: str) -> int:
     """Ranks that have a device of their own here: one per GPU, or per logical core on `cpu` and without GPUs."""
     return (device != "cpu" and gpus()) or cores().logical
-
-
-def clock_name() -> str:
-    """Processes with the same name share the monotonic clock; empty where the system does not tell."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/time').readlink()}"
-    except OSError:
-        return ""
 
 
 def _numbers(cpus: Path) -> list[int]:

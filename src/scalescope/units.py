@@ -1,7 +1,8 @@
 """Numbers as people write and read them: counts, durations, sizes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from scalescope.errors import UsageError
 from scalescope.text import plain
@@ -20,7 +21,25 @@ SECONDS_PER = {
     **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
 }
 LEAST, MOST = 1e-12, 1e12  # Of any time in seconds, rate and score: no training has others
-_OF_OPTIONS = {**SECONDS_PER, "": 1.0, "m": 60.0}
+
+# By the units of files and options: seconds, bytes per second and bytes, exact, so that 5 us is the number 5e-6.
+TIMES = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
+RATES = {
+    "B/s": Fraction(1),
+    "KB/s": Fraction(10**3),
+    "MB/s": Fraction(10**6),
+    "GB/s": Fraction(10**9),
+    "Kbit/s": Fraction(10**3, 8),
+    "Mbit/s": Fraction(10**6, 8),
+    "Gbit/s": Fraction(10**9, 8),
+}
+SIZES = {"GiB": Fraction(2**30), "GB": Fraction(10**9), "MiB": Fraction(2**20), "B": Fraction(1)}
+_OF_OPTIONS = {
+    **{unit: TIMES[unit] for unit in ("s", "ms")},
+    "": Fraction(1),
+    **dict.fromkeys(("m", "min"), Fraction(60)),
+    "h": Fraction(3600),
+}
 
 
 def is_possible(value: float) -> bool:
@@ -76,12 +95,18 @@ def _continue_series(parts: list[str], index: int, hint: str) -> list[int]:
     return series
 
 
+def quantity(text: str, units: Mapping[str, Fraction]) -> float | None:
+    """A number with one of these units, such as `5 us`; None where the text is something else."""
+    match = re.fullmatch(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z/]*)\s*", text)
+    return float(Fraction(match[1]) * units[match[2]]) if match and match[2] in units else None
+
+
 def parse_seconds(text: str, option: str) -> float:
     """`90`, `90s`, `10m` or `2h` in seconds."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|)\s*", text)
-    if not match:
+    seconds = quantity(text, _OF_OPTIONS)
+    if seconds is None:
         raise UsageError(f"{option} takes a time above 0 such as 90s, 10m or 2h, not '{plain(text, 60)}'")
-    return check_seconds(float(match[1]) * _OF_OPTIONS[match[2]], option)
+    return check_seconds(seconds, option)
 
 
 def check_seconds(seconds: float, option: str) -> float:

@@ -15,7 +15,7 @@ import needs
 from controlled import one, sample
 from scalescope.engines import find_engine
 from scalescope.engines.horovod_switch_live import MOST_SWITCHES, _as_variables, loadable
-from scalescope.jobs.environment import why_not_live
+from scalescope.jobs.interpreter import why_not_live
 from watched import HOOKED, Watched
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "horovod_ranks.py"

@@ -116,7 +116,7 @@ def test_a_disk_that_takes_no_reports_ends_the_search(ranks: Ranks) -> None:
 
 BESIDE = """
 from scalescope.agent.search_files import FileController
-from scalescope.agent.controller import SearchClient
+from scalescope.agent.search_client import SearchClient
 from scalescope.engines.ddp_training_live import DdpTraining
 alive = [True]
 controller = FileController(os.environ["SCALESCOPE_FOLDER"], lambda: alive[0], patience_s=PATIENCE)

@@ -8,7 +8,7 @@ TRAININGS = (
     BEGINNING
     + """
 import copy
-from scalescope.agent.controller import SearchClient
+from scalescope.agent.search_client import SearchClient
 from scalescope.engines.ddp_training_live import DdpTraining
 class Search:
     def __init__(self, directives): self.directives, self.told = list(directives), []

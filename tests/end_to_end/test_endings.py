@@ -16,7 +16,7 @@ import pytest
 
 import needs
 from command_line import WITHOUT_PICTURES, CommandLine
-from scalescope.measurement.resume import fingerprint_here
+from scalescope.measurement.fingerprint import fingerprint_here
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Measurement
 from scalescope.records.store import load, save

@@ -14,8 +14,8 @@ import scalescope as api
 from command_line import CommandLine
 from interruption import interrupt
 from scalescope.cli import run
+from scalescope.estimation.begun import unfinished_estimate
 from scalescope.jobs.folders import held
-from scalescope.measurement.resume import unfinished_estimate
 from scalescope.records.cluster_file import load_cluster
 from scalescope.records.prediction import Prediction, Residual
 from scalescope.records.profile import ModelProfile

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import needs
-from scalescope.measurement.resume import fingerprint_here
+from scalescope.measurement.fingerprint import fingerprint_here
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Measurement, Run
 from scalescope.records.store import load, load_lines, save

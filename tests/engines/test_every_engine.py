@@ -30,7 +30,7 @@ from scalescope.engines import (
 from scalescope.engines.base import describe_range, parse_knobs, parse_value
 from scalescope.engines.ddp_live import SET_AFTERWARDS
 from scalescope.errors import UsageError
-from scalescope.launchers import LAUNCHERS
+from scalescope.launchers import LAUNCHERS, find_launcher
 from scalescope.tuner.request import tune_request
 
 PACKAGE = Path(scalescope.__file__).parent
@@ -141,22 +141,23 @@ def test_what_is_only_seen_can_be_named_but_neither_launched_nor_modelled(name: 
     [
         ({}, "mpirun", False, "mpi"),
         ({}, "srun", False, "mpi"),
-        ({}, "", True, "mpi"),
-        ({}, "", False, "gloo"),
+        ({}, None, True, "mpi"),
+        ({}, None, False, "gloo"),
         ({}, "horovodrun", True, "gloo"),
         ({}, "own", True, None),
         ({"controller": "mpi"}, "horovodrun", False, "mpi"),
     ],
 )
 def test_horovods_controller_follows_from_the_launcher(given, launcher, has_mpi, controller) -> None:
-    assert find_engine("horovod").fitted(given, launcher, lambda: has_mpi).get("controller") == controller
+    starter = launcher and find_launcher(launcher)
+    assert find_engine("horovod").fitted(given, starter, lambda: has_mpi).get("controller") == controller
 
 
 def test_mpirun_does_not_start_the_gloo_controller() -> None:
     with pytest.raises(UsageError, match="use --launcher horovodrun"):
-        find_engine("horovod").fitted({"controller": "gloo"}, "mpirun", lambda: True)
+        find_engine("horovod").fitted({"controller": "gloo"}, find_launcher("mpirun"), lambda: True)
     with pytest.raises(UsageError, match="torchrun cannot start Horovod's ranks: use --launcher mpirun, or horovodrun"):
-        find_engine("horovod").fitted({}, "torchrun", lambda: True)
+        find_engine("horovod").fitted({}, find_launcher("torchrun"), lambda: True)
 
 
 def test_wrapper_arguments_are_listed_nowhere_else() -> None:

@@ -5,6 +5,7 @@ import pytest
 from scalescope.engines import ENGINES, PLAIN, engine_of_backend, exchanging, find_engine, knobs_of
 from scalescope.engines.base import MIB, describe_range, parse_knobs, parse_value
 from scalescope.errors import UsageError
+from scalescope.launchers import find_launcher
 from scalescope.records.job import Knob, KnobValue
 from simulator.made import gradients, point, profile
 
@@ -152,9 +153,11 @@ def test_launchers_follow_the_controller() -> None:
     assert horovod.launcher({}) == horovod.launcher({"controller": "mpi"}) == "mpirun"
     assert horovod.launcher({"controller": "gloo"}) == "horovodrun"
     with pytest.raises(UsageError, match="srun cannot start Horovod's Gloo controller"):
-        horovod.fitted({"controller": "gloo"}, "srun", lambda: True)
-    assert horovod.fitted({"controller": "gloo"}, "horovodrun", lambda: True) == {"controller": "gloo"}
-    assert find_engine("ddp").fitted({"bucket_cap_mb": 2}, "mpirun", lambda: True) == {"bucket_cap_mb": 2}
+        horovod.fitted({"controller": "gloo"}, find_launcher("srun"), lambda: True)
+    assert horovod.fitted({"controller": "gloo"}, find_launcher("horovodrun"), lambda: True) == {"controller": "gloo"}
+    assert find_engine("ddp").fitted({"bucket_cap_mb": 2}, find_launcher("mpirun"), lambda: True) == {
+        "bucket_cap_mb": 2
+    }
 
 
 def test_backends_belong_to_engines() -> None:

@@ -11,7 +11,7 @@ from scalescope.errors import UsageError
 from scalescope.estimation.estimate import dry_run, step_to_draw
 from scalescope.estimation.probe import groups
 from scalescope.estimation.profile import check_profile
-from scalescope.jobs.environment import torch_version
+from scalescope.jobs.interpreter import torch_version
 from scalescope.records.job import Host, Knobs
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import EstimateRequest

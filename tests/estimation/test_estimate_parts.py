@@ -16,7 +16,7 @@ from scalescope.estimation import estimate as estimating
 from scalescope.estimation import places
 from scalescope.estimation.estimate import checked, dry_run, estimate
 from scalescope.estimation.profile_ranks import ProfileTask
-from scalescope.jobs.environment import torch_version
+from scalescope.jobs.interpreter import torch_version
 from scalescope.jobs.rank_program import starting_s
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from scalescope.host import clock_name
+from scalescope.agent.recorder import clock_name
 from scalescope.jobs.rank_log import RankLog
 from scalescope.records.job import Ending
 

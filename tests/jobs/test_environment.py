@@ -5,7 +5,8 @@ import os
 import pytest
 
 from scalescope.errors import UsageError
-from scalescope.jobs.environment import masked, shown_commands, slots_of_allocation
+from scalescope.jobs.hosts import slots_of_allocation
+from scalescope.jobs.masking import masked, shown_commands
 from scalescope.launchers import LAUNCHERS, Launcher
 from scalescope.options import parse_environment
 from scalescope.records.job import Host, Job, Knobs

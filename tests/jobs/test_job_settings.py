@@ -13,7 +13,7 @@ import pytest
 from scalescope.errors import UsageError
 from scalescope.host import Cores
 from scalescope.jobs import plan
-from scalescope.jobs.environment import Allocation, expecting
+from scalescope.jobs.hosts import Allocation, expecting
 from scalescope.jobs.plan import CARRIED_TO_HOSTS, Settings, launcher_of, make_job, make_task, nodes_of, points, resolve
 from scalescope.records.job import Host, Knobs, fewest_nodes
 from scalescope.records.profile import WorkloadSpec

@@ -1,6 +1,7 @@
 """One launch from its settings to a Run or a Failure; what starts processes is replaced by what they would leave."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,17 @@ def test_a_launch_without_steps_shows_the_last_output(tmp_path: Path, runner: Ru
     failure = launched(settled(tmp_path))
     assert isinstance(failure, Failure)
     assert failure.details == "from the launcher"
+
+
+def test_a_script_that_removed_its_records_before_they_were_read_is_told_so(tmp_path: Path, runner: Runner) -> None:
+    def empties(job: Job, _: object) -> str:
+        shutil.rmtree(job.folder)
+        return ""
+
+    runner.does = [empties]
+    failure = launched(settled(tmp_path))
+    assert isinstance(failure, Failure)
+    assert failure.problem.startswith(f"the script removed files of its launch from {tmp_path}")
 
 
 @pytest.mark.parametrize(("line", "hint"), [(("mpirun", "x"), True), ((*SCRIPT, "{np}"), False)])

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import pytest
 
 from scalescope.jobs import own_ranks
+from scalescope.jobs.command import missing_script
 from scalescope.jobs.own_ranks import (
     OwnRanksWatch,
     StartsItsOwnRanks,
     _parent,
     is_launch_line,
-    missing_script,
     places_ranks_elsewhere,
     starts_ranks_itself,
 )

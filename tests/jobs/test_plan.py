@@ -9,6 +9,7 @@ import pytest
 
 from scalescope.errors import UsageError
 from scalescope.host import Cores
+from scalescope.jobs.command import engine_of_script, fill_placeholders
 from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
 from scalescope.jobs.plan import (
     AGENT_HOOK,
@@ -19,10 +20,6 @@ from scalescope.jobs.plan import (
     points,
     resolve,
     started_as_it_is,
-)
-from scalescope.jobs.request import (
-    engine_of_script,
-    fill_placeholders,
 )
 from scalescope.options import parse_environment
 from scalescope.records.job import Host, parse_hosts

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from made_up_ranks import S, launch, rank_log, span, step
 
+from scalescope.agent.recorder import clock_name
 from scalescope.errors import UsageError
-from scalescope.host import clock_name
 from scalescope.jobs.rank_log import RankLog, Step, read_rank_logs, without_restarted
 
 MANY = 20_000

@@ -65,6 +65,12 @@ def test_steps_fill_ten_seconds_of_the_largest_batch(tmp_path: Path, rehearsal: 
     assert (rehearsal.options["timeout"], rehearsal.options["cwd"]) == (50.0, None)
 
 
+def test_what_a_model_prints_before_and_at_its_end_is_no_answer(tmp_path: Path, rehearsal: Rehearsal) -> None:
+    settings = settings_in(tmp_path, np=(1,), batch=(8,))
+    rehearsal.answer = (0, 'loading{"x": 1}\n{"step_s": 0.25}\nbye\n', "")
+    assert rehearse(settings, points(settings))[0] == 40
+
+
 @pytest.mark.parametrize(("step_s", "steps"), [(9.0, 20), (0.25, 40), (0.101, 99), (0.0001, 5000), (0.0, 5000)])
 def test_there_are_neither_too_few_steps_nor_too_many(
     tmp_path: Path, rehearsal: Rehearsal, step_s: float, steps: int

@@ -7,13 +7,9 @@ from typing import Any
 import pytest
 
 from scalescope.errors import UsageError
-from scalescope.jobs.request import (
-    check_baseline,
-    check_modes,
-    engine_of_script,
-    interpreter_of,
-    uses_placeholder,
-)
+from scalescope.jobs.command import engine_of_script, interpreter_of, uses_placeholder
+from scalescope.jobs.own_ranks import starts_ranks_itself
+from scalescope.jobs.request import check_baseline, check_modes
 from scalescope.options import parse_environment
 from scalescope.records.job import Host, parse_hosts
 from scalescope.records.profile import WorkloadSpec
@@ -135,6 +131,12 @@ def test_the_python_of_a_command_is_the_one_it_names(tmp_path: Path, monkeypatch
     assert interpreter_of((sys.executable, "x.py"), "/own") == sys.executable
     with pytest.raises(UsageError, match=r"there is no program '/none/python3\.99': check the command's first word"):
         interpreter_of(("/none/python3.99",), "/own")
+
+
+def test_a_shell_line_may_be_longer_than_any_name_of_a_file() -> None:
+    line = f"cd {'x' * 300} && python train.py"
+    assert engine_of_script(("sh", "-c", line)) == "ddp"
+    assert not starts_ranks_itself(("python", line))
 
 
 def test_only_python_files_of_a_sensible_size_tell_their_engine(tmp_path: Path) -> None:

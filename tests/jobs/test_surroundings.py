@@ -17,21 +17,10 @@ from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.engines.horovod import HOROVOD
 from scalescope.errors import UsageError
-from scalescope.jobs import environment
-from scalescope.jobs.environment import (
-    VALUES,
-    check_port,
-    cores_of,
-    free_port,
-    has_module,
-    load_plan,
-    save_plan,
-    shown_commands,
-    slurm_allocation,
-    torch_has_cuda,
-    torch_version,
-    why_not_live,
-)
+from scalescope.jobs import hosts, interpreter
+from scalescope.jobs.hosts import check_port, cores_of, free_port, slurm_allocation
+from scalescope.jobs.interpreter import has_module, torch_has_cuda, torch_version, why_not_live
+from scalescope.jobs.masking import VALUES, load_plan, save_plan, shown_commands
 from scalescope.launchers import find_launcher
 from scalescope.records.job import Host, Job, Knobs
 from scalescope.records.request import MeasureRequest, Plan
@@ -113,7 +102,7 @@ CORES = {"physical": 3, "logical": 6, "allowed": 6.0, "machine_physical": 3, "ma
 
 @pytest.fixture(autouse=True)
 def forget() -> None:
-    environment._ask_host.cache_clear()
+    hosts._ask_host.cache_clear()
 
 
 def test_hosts_tell_their_cores_and_those_that_do_not_are_like_this_one(answer: Any) -> None:
@@ -133,7 +122,7 @@ def test_nodes_are_asked_through_srun(answer: Any) -> None:
 
     def reply(words: tuple[str, ...], options: dict[str, Any]) -> subprocess.CompletedProcess[str]:
         inputs.append(options["input"])
-        assert options["timeout"] == 30
+        assert options["timeout"] == 40
         return said(0, json.dumps(CORES))(words, options)
 
     asked = answer(reply)
@@ -170,7 +159,7 @@ def test_built_with_asks_horovod_in_the_interpreter_of_the_ranks(
 
 def test_torch_is_known_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch_version() == version("torch")
-    monkeypatch.setattr(environment, "version", lambda _: version("no-such-package"))
+    monkeypatch.setattr(interpreter, "version", lambda _: version("no-such-package"))
     assert torch_version() == ""
     (tmp_path / "torch" / "lib").mkdir(parents=True)
     (tmp_path / "torch" / "__init__.py").touch()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from made_up_ranks import S, rank_log, span, step
 
+from scalescope.errors import WorkFailed
 from scalescope.jobs.rank_log import RankLog
 from scalescope.jobs.watch import LaunchWatch
 from scalescope.launchers import find_launcher
@@ -44,6 +45,15 @@ def test_progress_is_that_of_the_slowest_rank(tmp_path: Path) -> None:
     assert told.steps == [1, 1, 2]
     assert [log.rank for log in watch.logs] == [0, 1]
     assert watch.restarted == 0
+
+
+def test_a_script_that_empties_the_folder_of_its_launch_is_told_so(tmp_path: Path) -> None:
+    rank_log(tmp_path, step(60, 61))
+    watch = watch_on(tmp_path)
+    watch.tick()
+    (tmp_path / "agent-h-1.jsonl").unlink()
+    with pytest.raises(WorkFailed, match=r"removed files of its launch from .*, such as \{run_dir\}/out"):
+        watch.tick()
 
 
 def test_a_rank_that_was_started_again_is_counted(tmp_path: Path) -> None:
@@ -257,7 +267,8 @@ def test_files_of_no_rank_have_no_errors(tmp_path: Path) -> None:
         died(tmp_path, "", rankings="Error: x\n", rank0="all is well\n")[0][0]
         == "the launch failed before the first step"
     )
-    assert died(tmp_path, "", rank2="SomeError\n", rank10="Error\n")[0][0].startswith("rank 10 failed")
+    assert died(tmp_path, "", rank0="SomeError\n", rank1="Error\n")[0][0].startswith("rank 0 failed")
+    assert died(tmp_path, "", rank0="", rank1="Error\n")[0][0].startswith("rank 1 failed")
 
 
 def finished(folder: Path, *steps: int, ends: tuple[bool, ...] = (True, True)) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from fake_system import Program, System
 
-from scalescope.errors import UsageError
+from scalescope.errors import UsageError, WorkFailed
 from scalescope.launchers import processes, runner
 from scalescope.launchers.processes import DISMISSED, INTERRUPTS, of_launch
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, end_launch, run
@@ -113,6 +113,7 @@ def test_no_interrupt_is_lost_while_a_process_starts(system: System, job: Job, l
         (FileNotFoundError(), r"there is no program 'program0': check the command's first word"),
         (PermissionError(), r"'program0' is not executable: chmod \+x it or name its interpreter"),
         (OSError(errno.E2BIG, ""), r"the command is too long .*: let the script read its arguments from a file"),
+        (OSError(errno.ENOEXEC, ""), r"'program0' is no program: begin the script with #!/bin/sh, or name its"),
     ],
 )
 def test_a_command_that_cannot_be_started_is_a_usage_error(
@@ -123,6 +124,12 @@ def test_a_command_that_cannot_be_started_is_a_usage_error(
         run([Command(argv=("program0",), env={})], job, Watch(system), timeout_s=1.0)
     assert not set(INTERRUPTS) & set(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     assert system.started[0].heard == DISMISSED
+
+
+def test_a_machine_without_room_for_a_process_is_not_a_full_disk(system: System, job: Job) -> None:
+    system.programs["program0"] = OSError(errno.ENOMEM, "Cannot allocate memory")
+    with pytest.raises(WorkFailed, match=r"'program0' could not be started \(Cannot allocate memory\): see the limits"):
+        run([Command(argv=("program0",), env={})], job, Watch(system), timeout_s=1.0)
 
 
 def test_the_watchdog_hears_of_the_end_and_knows_the_hosts(system: System, job: Job) -> None:

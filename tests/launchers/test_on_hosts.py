@@ -38,6 +38,16 @@ def test_a_line_is_run_on_a_host_and_its_answer_given(system: System) -> None:
     assert system.words() == [(*SSH, "a", "echo x")]
 
 
+@pytest.mark.launches
+def test_the_banner_of_a_host_may_be_in_any_encoding(tmp_path: Path) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text("#!/bin/sh\nprintf 'Willkommen in M\\374nchen\\n' >&2\necho shared\n")
+    ssh.chmod(0o755)
+    answer = on_host(str(ssh), "a", "true")
+    assert answer is not None
+    assert answer.stdout == "shared\n"
+
+
 @pytest.mark.parametrize("seconds", [15.1, 1e6])
 def test_a_host_that_takes_too_long_does_not_answer(system: System, seconds: float) -> None:
     system.programs["myssh"] = Program(seconds=seconds)

@@ -16,7 +16,7 @@ from scalescope.measurement.scaling import scaling_of
 from scalescope.measurement.sweep import continue_measurement, measure
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
-from scalescope.records.run import Machine, Point
+from scalescope.records.run import Point, RankHost
 from scalescope.stats import of_ratio
 from told import Told
 
@@ -149,7 +149,7 @@ def test_points_that_share_no_round_with_their_baseline_are_compared_and_named()
 
 
 def test_unlike_hosts_are_named() -> None:
-    old, new = (Machine(name=name, cpu=f"CPU {name}", cores=8, ranks=(0,)) for name in ("n1", "n7"))
+    old, new = (RankHost(name=name, cpu=f"CPU {name}", cores=8, ranks=(0,)) for name in ("n1", "n7"))
     runs = [msgspec.structs.replace(observed(np=np), hosts=(host,)) for np, host in ((1, old), (2, new))]
     (warning,) = scaling_of(measurement(runs)).warnings
     assert warning.startswith("launches ran on unlike hosts, n1 (8 cores of CPU n1) and n7 (8 cores of CPU n7): take")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from scalescope.errors import UsageError
-from scalescope.measurement.resume import check_same_machine, fingerprint_here, runs_elsewhere
+from scalescope.measurement.fingerprint import check_same_machine, fingerprint_here, runs_elsewhere
 from scalescope.records.job import Host
 from scalescope.records.request import Fingerprint
 
@@ -69,7 +69,7 @@ def test_the_python_of_the_command_is_asked() -> None:
 @pytest.mark.launches
 def test_torch_is_not_imported() -> None:
     code = (
-        "import sys; from scalescope.measurement.resume import fingerprint_here; fingerprint_here((), 'auto')\n"
+        "import sys; from scalescope.measurement.fingerprint import fingerprint_here; fingerprint_here((), 'auto')\n"
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -172,6 +172,8 @@ def test_a_missing_count_is_named(tmp_path: Path, key: str) -> None:
             SMALL + LINK.replace("bandwidth", "bandwith"),
             '[inside] there is no key "bandwith" (did you mean bandwidth',
         ),
+        ("memory = inf\n" + SMALL, "memory: expected a whole number, not Infinity"),
+        (SMALL + LINK.replace("250", "9" * 400), "bandwidth: expected a number and a unit"),
         (SMALL + LINK.replace("250 GB/s", "fast"), 'such as "200 Gbit/s", not "fast"'),
         (SMALL + LINK.replace("250 GB/s", "250"), "bandwidth: expected a number and a unit (B/s,"),
         (SMALL + LINK.replace("250 GB/s", "250 Gb/s"), "B/s, KB/s, MB/s, GB/s, Kbit/s, Mbit/s, Gbit/s"),

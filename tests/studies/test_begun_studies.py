@@ -14,7 +14,7 @@ from test_study_budget import NAMES, Clock, Fake, begun, states
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.folders import held, result_folder
 from scalescope.jobs.rank_program import starting_s
-from scalescope.measurement.resume import fingerprint_here
+from scalescope.measurement.fingerprint import fingerprint_here
 from scalescope.progress import Progress
 from scalescope.records.job import Host
 from scalescope.records.store import load, save

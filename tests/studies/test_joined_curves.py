@@ -12,13 +12,13 @@ from measurement.observed import measurement as of_runs
 from scalescope.jobs.folders import result_folder
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import Fingerprint, MeasureRequest, Plan
-from scalescope.records.run import Machine, Run
+from scalescope.records.run import RankHost, Run
 from scalescope.records.store import save
 from scalescope.show import document_of
 from scalescope.show.study import report_json
 from scalescope.studies.results import read_results
 
-HOST = Machine(name="n1", cpu="Xeon", cores=8, gpus=("H100", "H100"), ranks=(0,))
+HOST = RankHost(name="n1", cpu="Xeon", cores=8, gpus=("H100", "H100"), ranks=(0,))
 
 
 def part(
@@ -26,7 +26,7 @@ def part(
     *counts: int,
     launches: int = 5,
     here: Fingerprint = MACHINE,
-    host: Machine = HOST,
+    host: RankHost = HOST,
     steps: int = 20,
     job: str = "",
     changes: dict[str, Any] = {},  # noqa: B006

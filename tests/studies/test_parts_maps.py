@@ -12,7 +12,7 @@ from test_script_map import survey
 
 from scalescope.errors import WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE
-from scalescope.jobs.environment import expecting
+from scalescope.jobs.hosts import expecting
 from scalescope.progress import Progress
 from scalescope.records.job import Host
 from scalescope.records.prediction import Prediction

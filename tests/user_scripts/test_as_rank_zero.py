@@ -9,7 +9,7 @@ import pytest
 from test_user_scripts import ENVIRONMENT, FABRIC, HERE, HF
 
 import needs
-from scalescope.jobs.environment import free_port
+from scalescope.jobs.hosts import free_port
 from scalescope.jobs.rank_zero import run_as_rank_zero
 
 ACCELERATE = "accelerate launch --multi_gpu --num_processes 2 --main_process_port PORT"

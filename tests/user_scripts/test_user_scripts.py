@@ -17,7 +17,7 @@ import torch
 import needs
 from command_line import CommandLine
 from scalescope.engines.base import SHARDING
-from scalescope.jobs.environment import free_port
+from scalescope.jobs.hosts import free_port
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"

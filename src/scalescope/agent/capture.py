@@ -31,7 +31,7 @@ _LONGEST_TOUCH_NS = 4_000_000_000
 
 
 class Window(NamedTuple):
-    """The steps to capture, and the number of steps to compare with them."""
+    """The steps to capture, and the number of steps to compare with them; printed as the environment carries it."""
 
     first: int
     steps: int
@@ -42,6 +42,9 @@ class Window(NamedTuple):
     def end(self) -> int:
         """The first step that is not captured any more."""
         return self.first + self.steps
+
+    def __str__(self) -> str:
+        return f"{self.first}:{self.steps}:{self.compare}" + (f":{self.detail}" if self.detail else "")
 
 
 def window_from_environment() -> Window | None:

@@ -171,16 +171,21 @@ _FIRST_CPU_BYTES = 4096  # Of /proc/cpuinfo, which takes a while to read on a ma
 
 def machine() -> dict[str, Any]:
     """The host that a rank runs on, and the batch job that it belongs to."""
-    cpu = ""
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", "rb") as file:
-        lines = file.read(_FIRST_CPU_BYTES).decode(errors="replace").splitlines()
-        cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return {
-        "cpu": cpu,
+        "cpu": cpu_model(),
         "cores": os.cpu_count() or 0,
         "gpus": gpu_models(),
         "batch_job": batch_job(),
     }
+
+
+def cpu_model() -> str:
+    """The model of the host's CPU, as the kernel names it; empty where it does not."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", "rb") as file:
+        for line in file.read(_FIRST_CPU_BYTES).decode(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return ""
 
 
 def batch_job() -> str:

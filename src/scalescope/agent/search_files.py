@@ -10,23 +10,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from .recorder import now
 
 FORMAT_VERSION = 1
 DIRECTIVE, REPORTS = "directive-{:05d}.json", "reports.jsonl"
 PATIENCE_S = 120.0  # A search that does not answer for this long has timed out
-
-
-class Controller(Protocol):
-    """The search as rank 0 sees it: directives in, reports out."""
-
-    def ask(self) -> dict[str, Any] | None:
-        """The next directive; None: not known yet."""
-
-    def tell(self, line: dict[str, Any]) -> None:
-        """Something happened."""
 
 
 class FileController:

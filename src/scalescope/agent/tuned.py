@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 from .between import BetweenSteps, Work
-from .controller import SearchClient, Training
 from .halves import group_live, live_half
 from .recorder import guarded, rank_from_environment, say
+from .search_client import SearchClient, Training
 from .search_files import FORMAT_VERSION, FileController
 from .steps import StepClock
 from .survey import survey_once

@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 import msgspec
 
@@ -105,6 +105,14 @@ def in_blocks(gradients: Sequence[Gradient], reshards: bool | None) -> tuple[Sha
     )
 
 
+class Starter(Protocol):
+    """What an engine asks of the launcher that is to start its ranks."""
+
+    name: str
+    controllers: tuple[str, ...] | None
+    instead: str
+
+
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -193,13 +201,13 @@ class Engine(ABC):
         return False
 
     def fitted(
-        self, values: Mapping[str, KnobValue], launcher: str, has_mpi: Callable[[], bool]
+        self, values: Mapping[str, KnobValue], launcher: Starter | None, has_mpi: Callable[[], bool]
     ) -> dict[str, KnobValue]:
         """The values with those that follow from the launcher where the user names none.
 
         Args:
             values: What the user set.
-            launcher: Its name; empty: not chosen yet.
+            launcher: That starts the ranks; None: not chosen yet.
             has_mpi: Whether the ranks' Python and machine can use MPI; asked only where it matters.
 
         Raises:

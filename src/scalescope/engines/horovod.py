@@ -6,8 +6,9 @@ import subprocess
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
-from scalescope.engines.base import MIB, Engine, Exchange, one_by_one
+from scalescope.engines.base import MIB, Engine, Exchange, Starter, one_by_one
 from scalescope.errors import UsageError
+from scalescope.records.autotune import DEFAULT_CACHE, DEFAULT_CYCLE_MS, DEFAULT_FUSION_MB
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
 
@@ -42,7 +43,7 @@ class Horovod(Engine):
         Knob(
             name="fusion_threshold_mb",
             type="float",
-            default=128,
+            default=DEFAULT_FUSION_MB,
             tried=(0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0),
             low=0,
             high=4096,
@@ -54,7 +55,7 @@ class Horovod(Engine):
         Knob(
             name="cycle_time_ms",
             type="float",
-            default=1,
+            default=DEFAULT_CYCLE_MS,
             tried=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0),
             low=0.01,
             high=1000,
@@ -66,8 +67,8 @@ class Horovod(Engine):
         Knob(
             name="cache_capacity",
             type="int",
-            default=1024,
-            tried=(0, 1024),
+            default=DEFAULT_CACHE,
+            tried=(0, DEFAULT_CACHE),
             low=0,
             high=1_000_000,
             variable="HOROVOD_CACHE_CAPACITY",
@@ -132,19 +133,22 @@ class Horovod(Engine):
         return moved_by | super().environment(chosen, named_hosts=named_hosts)
 
     def fitted(
-        self, values: Mapping[str, KnobValue], launcher: str, has_mpi: Callable[[], bool]
+        self, values: Mapping[str, KnobValue], launcher: Starter | None, has_mpi: Callable[[], bool]
     ) -> dict[str, KnobValue]:
-        """The controller: MPI where an MPI launcher starts the ranks, or nothing is chosen and MPI is there."""
-        if launcher in ("torchrun", "srun-torchrun"):
-            instead = "srun" if launcher == "srun-torchrun" else "mpirun, or horovodrun"
-            raise UsageError(f"{launcher} cannot start Horovod's ranks: use --launcher {instead}")
-        starts_mpi = launcher in ("mpirun", "srun")
-        if starts_mpi and values.get("controller") == "gloo":
-            raise UsageError(f"{launcher} cannot start Horovod's Gloo controller: use --launcher horovodrun")
-        if "controller" in values or launcher == "own":
+        """The controller: the launcher's usual one; MPI where no launcher is chosen and MPI is there."""
+        named = values.get("controller")
+        if launcher is None:
+            return {**values, "controller": named or ("mpi" if has_mpi() else "gloo")}
+        if launcher.controllers is None:
             return dict(values)
-        through_mpi = starts_mpi or (launcher == "" and has_mpi())
-        return {**values, "controller": "mpi" if through_mpi else "gloo"}
+        if not launcher.controllers:
+            raise UsageError(f"{launcher.name} cannot start Horovod's ranks: use --launcher {launcher.instead}")
+        if named and named not in launcher.controllers:
+            title = str(named).title()
+            raise UsageError(
+                f"{launcher.name} cannot start Horovod's {title} controller: use --launcher {launcher.instead}"
+            )
+        return {**values, "controller": named or launcher.controllers[0]}
 
     def launcher(self, values: Mapping[str, KnobValue]) -> str:
         """mpirun for the MPI controller, horovodrun for Gloo."""

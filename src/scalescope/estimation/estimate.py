@@ -12,6 +12,7 @@ from scalescope import host
 from scalescope.engines import choices, exchanging, find_engine
 from scalescope.engines.base import SHARDING, parse_knobs
 from scalescope.errors import UsageError
+from scalescope.estimation.begun import is_begun, unfinished_estimate
 from scalescope.estimation.calibration import calibration, remember
 from scalescope.estimation.link_probe import USUAL_OPERATIONS
 from scalescope.estimation.places import place_here, processes_of, slots_here, this_machine, threads_of
@@ -31,7 +32,7 @@ from scalescope.jobs.folders import result_folder
 from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import fields_of
 from scalescope.launchers.runner import end_orphans
-from scalescope.measurement.resume import fingerprint_here, is_begun, unfinished_estimate
+from scalescope.measurement.fingerprint import fingerprint_here
 from scalescope.options import options_of
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster
@@ -240,7 +241,7 @@ def _knobs(request: EstimateRequest) -> list[Knobs]:
                 )
         if not request.cluster:
             has_mpi = partial(engine.built_with, sys.executable, "mpi")
-            knobs = Knobs(engine=engine.name, values=engine.fitted(knobs.values, "", has_mpi))
+            knobs = Knobs(engine=engine.name, values=engine.fitted(knobs.values, None, has_mpi))
         found.append(knobs)
     return found
 

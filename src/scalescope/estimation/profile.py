@@ -15,7 +15,7 @@ from scalescope.engines import USUAL
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.profile_plan import misses_of
 from scalescope.estimation.profile_ranks import Block, Model, ProfileTask, file_of
-from scalescope.jobs.environment import torch_version
+from scalescope.jobs.interpreter import torch_version
 from scalescope.jobs.rank_program import RankProgram, run_ranks
 from scalescope.records.job import Knobs
 from scalescope.records.profile import Contention, Gradient, ModelProfile, ProfilePoint, WorkloadSpec

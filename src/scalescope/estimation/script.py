@@ -9,14 +9,15 @@ import msgspec
 from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError, UsageError
+from scalescope.estimation.begun import is_begun, unfinished_estimate
 from scalescope.estimation.places import processes_of, slots_here, slots_of_a_host, this_machine, threads_of
 from scalescope.estimation.verification import check_of, corrected, deciding_cells
+from scalescope.jobs.command import check_command_is_here, engine_of_script
 from scalescope.jobs.folders import emptied, result_folder
-from scalescope.jobs.own_ranks import check_command_is_here, starts_ranks_itself
+from scalescope.jobs.own_ranks import starts_ranks_itself
 from scalescope.jobs.rank_zero import run_as_rank_zero
-from scalescope.jobs.request import engine_of_script
 from scalescope.launchers.runner import end_orphans
-from scalescope.measurement.resume import fingerprint_here, is_begun, unfinished_estimate
+from scalescope.measurement.fingerprint import fingerprint_here
 from scalescope.measurement.sweep import continue_measurement, measure
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster, Operation

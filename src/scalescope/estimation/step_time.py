@@ -10,7 +10,7 @@ import numpy as np
 
 from scalescope import host
 from scalescope.errors import OtherDevice, UsageError
-from scalescope.jobs.environment import torch_version
+from scalescope.jobs.interpreter import torch_version
 from scalescope.records.cluster import Cluster, Device
 from scalescope.records.prediction import STATED
 from scalescope.records.profile import ModelProfile, ProfilePoint, WorkloadSpec

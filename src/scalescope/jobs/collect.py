@@ -17,7 +17,7 @@ from scalescope.jobs.rank_log import RankLog, Step
 from scalescope.jobs.request import FEWEST_STEPS
 from scalescope.line_pattern import rate_of
 from scalescope.records.job import NO_ENGINE, Ending
-from scalescope.records.run import PHASES, Load, Machine, Point, RankSummary, Run
+from scalescope.records.run import PHASES, Load, Point, RankHost, RankSummary, Run
 from scalescope.steady import blocks, steadiness, step_times
 from scalescope.text import plural
 from scalescope.warmup import enough_steps, warmup_steps
@@ -128,7 +128,7 @@ def _pace(durations: Sequence[float]) -> tuple[dict[str, Any], list[str]]:
     return pace, [found.sentence] if found.sentence else []
 
 
-def _hosts(logs: Sequence[RankLog]) -> tuple[Machine, ...]:
+def _hosts(logs: Sequence[RankLog]) -> tuple[RankHost, ...]:
     """The hosts of these ranks, in order of rank."""
     on_host: dict[str, list[RankLog]] = {}
     for log in logs:

@@ -1,6 +1,5 @@
 """Interleaved launches: one process alone and all processes train in blocks in turn, to check an estimate."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ import msgspec
 
 from scalescope.jobs.load import LoadMeter, Peers
 from scalescope.records.run import QUIET
+from scalescope.records.store import LineWriter, complete_lines
 from scalescope.stats import relative_half_width
 from scalescope.steady import step_times
 
@@ -53,21 +53,19 @@ def run_interleaved(
     fitting = min(_BLOCK_S / median(first_s), _LONGEST_BLOCK_S / together_s) if first_s else 0
     steps = live.agree(max(round(fitting), 3) if first_s else 0)
     pairs: list[tuple[float, float]] = []  # the ratio, and the cores of other programs
-    with open(folder / FILE.format(rank=rank), "a", encoding="utf-8") as file:
-        while live.agree(int(rank == 0 and not is_enough(pairs, plan, time.monotonic() - began))):
-            meter, seconds = LoadMeter(), {}
-            for mode in ("all", "alone") if len(pairs) % 2 else ("alone", "all"):
-                if mode == "all":
-                    live.agree(0)  # the others wait here, asleep, while rank 0 works alone
-                elif rank:
-                    continue
-                seconds[mode] = _timed(alone if mode == "alone" else together, steps)
-            foreign_cores = peers.most(peers.foreign_cores(meter))
-            for mode, steps_s in seconds.items():
-                block = {"pair": len(pairs), "mode": mode, "seconds": steps_s, "foreign_cores": foreign_cores}
-                file.write(json.dumps(block) + "\n")
-            file.flush()
-            pairs.append((fmean(seconds.get("alone", [0.0])) / fmean(seconds["all"]), foreign_cores))
+    blocks = LineWriter(folder / FILE.format(rank=rank))
+    while live.agree(int(rank == 0 and not is_enough(pairs, plan, time.monotonic() - began))):
+        meter, seconds = LoadMeter(), {}
+        for mode in ("all", "alone") if len(pairs) % 2 else ("alone", "all"):
+            if mode == "all":
+                live.agree(0)  # the others wait here, asleep, while rank 0 works alone
+            elif rank:
+                continue
+            seconds[mode] = _timed(alone if mode == "alone" else together, steps)
+        foreign_cores = peers.most(peers.foreign_cores(meter))
+        for mode, steps_s in seconds.items():
+            blocks.write(Block(pair=len(pairs), mode=mode, seconds=steps_s, foreign_cores=foreign_cores))
+        pairs.append((fmean(seconds.get("alone", [0.0])) / fmean(seconds["all"]), foreign_cores))
 
 
 def _timed(step: Step, count: int) -> list[float]:
@@ -103,9 +101,7 @@ def read_pairs(folder: Path, ranks: int) -> Pairs:
     alone: dict[int, Block] = {}
     together: dict[int, list[list[float]]] = {}
     for rank in range(ranks):
-        path = folder / FILE.format(rank=rank)
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        for block in map(decode, lines):
+        for block in map(decode, complete_lines(folder / FILE.format(rank=rank))):
             if block.mode == "alone":
                 alone[block.pair] = block
             else:

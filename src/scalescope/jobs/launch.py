@@ -19,16 +19,18 @@ from scalescope.engines import find_engine
 from scalescope.engines.group_live import NOTE_MARK
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.jobs.collect import collect, collect_matches, collect_pairs
-from scalescope.jobs.environment import check_port, free_port, has_module, save_commands
-from scalescope.jobs.folders import emptied
+from scalescope.jobs.command import check_command_is_here, uses_placeholder
+from scalescope.jobs.folders import emptied, mark_of
+from scalescope.jobs.hosts import check_port, free_port
 from scalescope.jobs.interleaved import read_pairs
+from scalescope.jobs.interpreter import has_module
 from scalescope.jobs.load import LoadMeter
-from scalescope.jobs.output import last_lines
-from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks, check_command_is_here
+from scalescope.jobs.masking import save_commands, shown_commands
+from scalescope.jobs.output import last_lines, printed
+from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
-from scalescope.jobs.request import uses_placeholder
 from scalescope.jobs.train_model import LAUNCH_S, LAUNCH_STEPS
-from scalescope.jobs.watch import LaunchWatch
+from scalescope.jobs.watch import EMPTIED, LaunchWatch
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, check_hosts, check_system, how_it_ended, run
 from scalescope.line_pattern import compile_pattern
@@ -80,6 +82,12 @@ def launch_folder(settings: Settings, round_: int, point: Point) -> Path:
     return Path(settings.folder, "launches", f"{round_:02d}-{point.label}")
 
 
+def planned_commands(settings: Settings, point: Point, folder: Path) -> list[str]:
+    """Commands of a launch as a shell takes them; nothing is started."""
+    job = make_job(settings, point, folder, "LAUNCH", settings.request.port or 29500)
+    return shown_commands(launcher_of(settings, point), job, settings.request.env)
+
+
 class Launched(NamedTuple):
     """A launch that is over, whatever became of it."""
 
@@ -126,12 +134,15 @@ def run_job(
     keeps_steps: bool = True,
 ) -> Launched:
     """Run the ranks of a point to their end; a script that cannot be started like this is started as it is."""
-    ranks = (point, folder, steps, progress, pattern, keeps_steps)
-    launched = _run_ranks(settings, *ranks)
+
+    def attempt(settings: Settings) -> Launched:
+        return _run_ranks(settings, point, folder, steps, progress, pattern, keeps_steps)
+
+    launched = attempt(settings)
     why = _why_as_it_is(settings, point, launched)
     if not why:
         return launched
-    again = _run_ranks(started_as_it_is(settings, why), *ranks)
+    again = attempt(started_as_it_is(settings, why))
     if again.problem and launched.problem:  # it fails either way
         name = launcher_of(settings, point).name
         return again._replace(problem=f"{launched.problem}, under {name} and without it alike", as_it_is="")
@@ -191,7 +202,7 @@ def _run_ranks(
             harmless = watch.died_after_training(launcher)
             problem = "" if harmless else problem
         launched = Launched(job, watch, ending, problem, details, harmless, as_it_is=settings.as_it_is)
-        if not launched.problem or attempt == attempts or not any(map(_PORT_TAKEN.search, _outputs(folder))):
+        if not launched.problem or attempt == attempts or not any(map(_PORT_TAKEN.search, printed(folder))):
             break
     return launched
 
@@ -214,13 +225,13 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
         except UsageError:
             raise
         except ScalescopeError as trouble:
-            problem = str(trouble)
+            problem = str(trouble) if mark_of(folder) else EMPTIED.format(folder)
             if own and settings.named_hosts and not watch.logs:
                 problem += f"; {_HAND_ON}"
             details = "\n".join(last_lines(folder / "rank0.out") or last_lines(folder / LAUNCHER_OUTPUT))
     if launched.as_it_is:
         problem += f" ({launched.as_it_is})"
-    if any("No space left on device" in line for line in _outputs(folder)):
+    if any("No space left on device" in line for line in printed(folder)):
         problem = f"the disk is full ({problem}): free some space or choose another folder with -o"
     return Failure(point=point, folder=relative, problem=problem, details=details)
 
@@ -231,7 +242,7 @@ def _notes(settings: Settings, launched: Launched, run: Run) -> Iterator[str]:
         yield launched.as_it_is
     if launched.harmless:
         yield launched.harmless
-    lines = _outputs(Path(launched.job.folder))
+    lines = printed(Path(launched.job.folder))
     yield from dict.fromkeys(line.removeprefix(NOTE_MARK).strip() for line in lines if line.startswith(NOTE_MARK))
     if launched.watch.restarted:
         yield (
@@ -267,10 +278,6 @@ def _shared_cores(settings: Settings, point: Point) -> Iterator[str]:
             )
 
 
-def _outputs(folder: Path) -> list[str]:
-    return [line for path in folder.glob("*.out") for line in last_lines(path, 200)]
-
-
 def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
     """Steps that a launch gets, and about the seconds that one launch of every point takes together."""
     request = settings.request
@@ -289,6 +296,7 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
             cwd=settings.cwd or None,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=request.timeout_s,
             check=False,
         )
@@ -308,7 +316,9 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
         why = answer.stderr.strip()[-3000:] or f"it {how_it_ended(answer.returncode)}"
         raise WorkFailed(f"the model {request.workload.model} failed on its own:\n{why}")
     overhead_s = time.monotonic() - started
-    step_s = float(msgspec.json.decode(answer.stdout.splitlines()[-1])["step_s"])
+    # What modules of the user's print may stand before the answer and, when they end, after it.
+    lines = [line for line in answer.stdout.splitlines() if line.startswith('{"step_s":')]
+    step_s = float(msgspec.json.decode(lines[-1])["step_s"])
     per_sample_s = step_s / (smallest.batch or 1)
     largest_s = per_sample_s * max(point.batch or 1 for point in planned)
     steps = request.steps or min(max(int(LAUNCH_S / max(largest_s, 1e-6)), LAUNCH_STEPS), _MOST_STEPS)

@@ -24,7 +24,7 @@ class LoadMeter:
 
     def __init__(self) -> None:
         self._load_average = os.getloadavg()[0]
-        self._cores = _cores()
+        self._cores = host.allowed()
         self._began, self._busy_s, self._own_s = time.monotonic(), _busy_s(self._cores), _own_s()
 
     @property
@@ -42,7 +42,7 @@ class LoadMeter:
         foreign_s = (_busy_s(self._cores) - self._busy_s) - self.own_s
         return Load(
             foreign_cores=max(foreign_s / self.elapsed_s, 0.0),
-            cores=len(self._cores) or host.cores().machine_logical,
+            cores=len(self._cores),
             load_average=self._load_average,
         )
 
@@ -56,7 +56,7 @@ class Peers:
         self._live, self._rank, self._world = live, rank, world
         self._values = torch.zeros(world + 1, dtype=torch.float64, device=device)
         machine = Path("/proc/sys/kernel/random/boot_id").read_text()
-        places = self._of_all(1 + zlib.crc32(f"{machine}{sorted(_cores())}".encode()))
+        places = self._of_all(1 + zlib.crc32(f"{machine}{sorted(host.allowed())}".encode()))
         self._here = places == places[rank]
 
     def foreign_cores(self, meter: LoadMeter) -> float:
@@ -75,11 +75,6 @@ class Peers:
         self._values[self._rank], self._values[-1] = own, 1.0
         self._live.wait(self._live.begin_allreduce(self._values, "scalescope.peers"))
         return (self._values[:-1] * self._world / self._values[-1]).round(decimals=9)
-
-
-def _cores() -> frozenset[int]:
-    """Numbers of the cores that this process may use; empty where the system does not tell."""
-    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
 
 
 def _busy_s(cores: frozenset[int]) -> float:

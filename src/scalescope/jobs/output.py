@@ -1,4 +1,4 @@
-"""Output of ranks: followed as it grows (inotify or polling), tagged with its rank, searched for a pattern."""
+"""What ranks and their launcher print: followed as it grows, searched for a pattern, and its last lines."""
 
 import contextlib
 import ctypes
@@ -191,6 +191,16 @@ class OutputFiles:
         """The matches of the source that matched most; with several alike, of the lowest rank."""
         sources = sorted(self.matches, key=lambda source: (-len(self.matches[source]), len(source), source))
         return self.matches[sources[0]] if sources else []
+
+
+def outputs(folder: Path) -> list[Path]:
+    """Files with what ranks of a launch printed, the launcher's own last."""
+    return [*sorted(folder.glob("rank*.out")), folder / LAUNCHER_OUTPUT]
+
+
+def printed(folder: Path, count: int = 200) -> list[str]:
+    """The ends of all of them."""
+    return [line for path in outputs(folder) for line in last_lines(path, count)]
 
 
 def last_lines(path: Path, count: int = 15) -> list[str]:

@@ -3,17 +3,14 @@
 import ast
 import os
 import re
-import shutil
 import socket
 import time
 from collections.abc import Collection
-from itertools import pairwise
 from pathlib import Path
 
-from scalescope.errors import UsageError
+from scalescope.jobs.command import is_python, module_of, program_of, script_of, source_of, without_env
 from scalescope.jobs.rank_log import RankLog
 from scalescope.records.training_name import LAUNCH_MODULES, LAUNCH_PROGRAMS
-from scalescope.text import plain
 
 _TWO_WORDS = {("fabric", "run"), ("lightning", "run")}
 # Launch lines that stay on this machine unless --nnodes says otherwise.
@@ -28,86 +25,30 @@ _SPAWNERS = {
 }
 STARTS_RANKS = "the script starts its ranks itself"
 _GIVEN_BY_LAUNCHERS = {"RANK", "LOCAL_RANK"}
-LARGEST_SOURCE = 10_000_000  # Bytes of a file that may be a script
 _INIT_S = 20.0  # A process group whose ranks are all there is made in a second
 
 
 def is_launch_line(command: tuple[str, ...]) -> bool:
     """True when the command's words are those of a launcher."""
-    words = _without_env(command)
-    name = _name(words)
-    return name in LAUNCH_PROGRAMS or (name, *words[1:2]) in _TWO_WORDS or _module(words) in LAUNCH_MODULES
+    words = without_env(command)
+    name = program_of(words)
+    return name in LAUNCH_PROGRAMS or (name, *words[1:2]) in _TWO_WORDS or module_of(words) in LAUNCH_MODULES
 
 
 def starts_ranks_itself(command: tuple[str, ...]) -> bool:
     """True for a launch line, and for a script whose source starts ranks and takes none from a launcher."""
-    script = _script(_without_env(command))
-    small = script is not None and script.stat().st_size < LARGEST_SOURCE
-    return is_launch_line(command) or (small and script is not None and _spawns(script.read_text(errors="replace")))
+    return is_launch_line(command) or _spawns(source_of(script_of(without_env(command))))
 
 
 def places_ranks_elsewhere(command: tuple[str, ...], launcher: str) -> bool:
     """True when a launch line of the user may start ranks on other machines, where nothing of this one holds."""
     if not command or not (launcher == "own" or is_launch_line(command)):
         return False
-    words = _without_env(command)
-    if _name(words) in _ON_ONE_HOST or _module(words) in _ON_ONE_HOST:
+    words = without_env(command)
+    if program_of(words) in _ON_ONE_HOST or module_of(words) in _ON_ONE_HOST:
         line = f" {' '.join(words)} "
         return " --nnodes" in line and not re.search(r" --nnodes[= ]1(:1)? ", line)
-    return is_launch_line(command) or not (is_python(words) or _script(words))
-
-
-def _without_env(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The command behind `env NAME=VALUE ...`."""
-    words = command
-    while words and (words[0] == "env" or (words != command and "=" in words[0])):
-        words = words[1:]
-    return words
-
-
-def _name(words: tuple[str, ...]) -> str:
-    return Path(words[0]).name if words else ""
-
-
-def is_python(words: tuple[str, ...]) -> bool:
-    """True when a command's first word is a Python."""
-    return re.fullmatch(r"python[0-9.]*", _name(words)) is not None
-
-
-def _module(words: tuple[str, ...]) -> str:
-    """The module that `python -m` runs; empty when the command is something else."""
-    for word, after in pairwise(words[1:]) if is_python(words) else ():
-        if word == "-m":
-            return after
-        if not word.startswith("-"):
-            break
-    return ""
-
-
-def _script(words: tuple[str, ...]) -> Path | None:
-    """The Python file that the command runs, if it is one."""
-    named = [word for word in words[1:] if not word.startswith("-")] if is_python(words) else words
-    path = Path(*named[:1])
-    return path if path.suffix == ".py" and path.is_file() else None
-
-
-def missing_script(command: tuple[str, ...]) -> str:
-    """The file that `python FILE` would run and that is not there; empty where it is, or where words do not tell."""
-    words = _without_env(command)
-    for word in words[1:] if is_python(words) else ():
-        if re.fullmatch(r"-[bBdEiIOPqsSuvx]+|-[WX].+", word):  # others take the next word, or run something else
-            continue
-        is_file_name = not word.startswith("-") and "{" not in word
-        return word if is_file_name and not os.path.exists(word) else ""  # noqa: PTH110 - Path.exists raises
-    return ""
-
-
-def check_command_is_here(command: tuple[str, ...]) -> None:
-    """Refuse a command whose program or script is not on this machine."""
-    if not shutil.which(command[0]):
-        raise UsageError(f"there is no program '{command[0]}' here: check the command's first word")
-    if script := missing_script(command):
-        raise UsageError(f"there is no file '{plain(script)}' here: check the path in the command")
+    return is_launch_line(command) or not (is_python(words) or script_of(words))
 
 
 def _spawns(source: str) -> bool:

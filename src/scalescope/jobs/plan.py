@@ -13,18 +13,11 @@ from scalescope.engines import USUAL, find_engine
 from scalescope.engines.base import parse_knobs
 from scalescope.errors import UsageError
 from scalescope.host import Cores, threads_per_rank
-from scalescope.jobs.environment import cores_of, slots_of_allocation, slurm_allocation
+from scalescope.jobs.command import engine_of_script, fill_placeholders, interpreter_of, is_python, uses_placeholder
+from scalescope.jobs.hosts import cores_of, slots_of_allocation, slurm_allocation
 from scalescope.jobs.interleaved import Interleaved
-from scalescope.jobs.own_ranks import is_python, places_ranks_elsewhere, starts_ranks_itself
-from scalescope.jobs.request import (
-    check_baseline,
-    check_batches,
-    check_modes,
-    engine_of_script,
-    fill_placeholders,
-    interpreter_of,
-    uses_placeholder,
-)
+from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itself
+from scalescope.jobs.request import check_baseline, check_batches, check_modes
 from scalescope.jobs.train_model import TrainingTask
 from scalescope.launchers import Launcher, find_launcher
 from scalescope.launchers.horovodrun import HOROVODRUN
@@ -176,7 +169,8 @@ def _knobs(name: str, request: MeasureRequest, launcher: str, python: str, *, ma
     knobs = parse_knobs(engine, wanted)
     if request.command and wanted and not engine.sets_in_scripts:
         raise UsageError(f"knobs of {name} go with a MODEL: set {knob_name(wanted[0])} in your script, or leave it out")
-    return Knobs(engine=name, values=engine.fitted(knobs.values, launcher, lambda: engine.built_with(python, "mpi")))
+    starter = find_launcher(launcher) if launcher else None
+    return Knobs(engine=name, values=engine.fitted(knobs.values, starter, lambda: engine.built_with(python, "mpi")))
 
 
 def points(settings: Settings) -> tuple[Point, ...]:

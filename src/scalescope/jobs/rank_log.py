@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from scalescope.agent.recorder import clock_name
 from scalescope.errors import UsageError
-from scalescope.host import clock_name
 from scalescope.records.job import Ending
-from scalescope.records.run import Machine
+from scalescope.records.run import RankHost
 
 _READS_UP_TO = 1
 
@@ -76,7 +76,7 @@ class RankLog:
         self.host = ""
         self.pid = 0
         self.stack_signal = 0
-        self.machine = Machine(name="")
+        self.machine = RankHost(name="")
         self.batch_job = ""
         self.world_size = 0
         self.backend = ""
@@ -143,7 +143,7 @@ class RankLog:
                 self.rank, self.host, self.pid, self.stack_signal = line.rank, line.host, line.pid, line.stack_signal
                 self._wall_ns, self.began, self._clock = line.wall_ns, line.t, line.clock
                 self.batch_job = line.batch_job
-                self.machine = Machine(name=line.host, cpu=line.cpu, cores=line.cores, gpus=line.gpus)
+                self.machine = RankHost(name=line.host, cpu=line.cpu, cores=line.cores, gpus=line.gpus)
             case "rank":
                 self.rank, self.world_size, self.backend = line.rank, line.world_size, line.backend
             case "init_begin":

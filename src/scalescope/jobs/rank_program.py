@@ -12,12 +12,14 @@ import msgspec
 from scalescope import host
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.environment import allocated_here, free_port, save_commands, slurm_allocation, torch_has_cuda
 from scalescope.jobs.folders import RANKS, emptied
-from scalescope.jobs.output import last_lines
+from scalescope.jobs.hosts import allocated_here, free_port, slurm_allocation
+from scalescope.jobs.interpreter import torch_has_cuda
+from scalescope.jobs.masking import save_commands
+from scalescope.jobs.output import last_lines, outputs, printed
 from scalescope.jobs.plan import ALLOCATOR, CARRIED_TO_HOSTS
 from scalescope.launchers import find_launcher
-from scalescope.launchers.runner import LAUNCHER_OUTPUT, run
+from scalescope.launchers.runner import run
 from scalescope.launchers.srun import SRUN
 from scalescope.records.job import Host, Job, Knobs
 from scalescope.records.store import complete_lines, writing
@@ -107,11 +109,11 @@ def run_ranks(program: RankProgram) -> None:
     ending = run(launcher.commands(job), job, _Lines(folder, program.writes), timeout_s=program.timeout_s)
     if not ending.problem:
         return
-    outputs = sorted(folder.glob("rank*.out"))
-    for line in (line for path in outputs for line in last_lines(path, 20)):
+    for line in printed(folder, 20):
         if line.startswith(USAGE_MARK):  # a rank's own clear line goes before what was printed last
             raise UsageError(line.removeprefix(USAGE_MARK).strip())
-    shown = [line for path in outputs for line in last_lines(path, 15)] or last_lines(folder / LAUNCHER_OUTPUT, 15)
+    *of_ranks, of_launcher = outputs(folder)
+    shown = [line for path in of_ranks for line in last_lines(path)] or last_lines(of_launcher)
     raise WorkFailed("\n".join([f"{ending.problem} (see {folder})", *shown]))
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from scalescope.agent.rank_zero import EXIT_CODE, REFUSED
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.environment import torch_version
+from scalescope.jobs.interpreter import torch_version
 from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.output import last_lines
 from scalescope.jobs.own_ranks import is_launch_line

@@ -1,16 +1,15 @@
-"""Reading a request of measure: the model, the command and its placeholders."""
+"""Requests of measure: options are read, and what does not go together is refused."""
 
 import re
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from scalescope.engines import PLAIN, engine_of_source, exchanging
+from scalescope.engines import PLAIN, exchanging
 from scalescope.errors import UsageError
-from scalescope.jobs.own_ranks import LARGEST_SOURCE, is_launch_line, is_python
+from scalescope.jobs.command import uses_placeholder
+from scalescope.jobs.own_ranks import is_launch_line
 from scalescope.options import flags, options_of, read
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import ExplainRequest, MeasureRequest, TrainingRequest
@@ -19,7 +18,6 @@ from scalescope.workloads import spec_from_options
 
 _OF_JOBS = ("patience_s", "no_wait", "per_point")  # Options of jobs that are submitted
 FEWEST_STEPS = 5  # In fewer steps a steady state cannot be told from warm-up
-PLACEHOLDERS = ("np", "nodes", "per_node", "batch", "global_batch", "run_dir", "launch")
 
 
 def fields_of(request: type[msgspec.Struct], given: Mapping[str, Any], verb: str) -> dict[str, Any]:
@@ -107,24 +105,6 @@ def traced_request(asked: ExplainRequest) -> MeasureRequest:
     )
 
 
-def fill_placeholders(command: tuple[str, ...], values: Mapping[str, object]) -> tuple[str, ...]:
-    """The command with its placeholders replaced; other braces stay."""
-
-    def replace(match: re.Match[str]) -> str:
-        value = values[match[1]]
-        if value is None:
-            raise UsageError(f"the command uses {{{match[1]}}} and there is no batch size: add --batch")
-        return str(value)
-
-    pattern = re.compile("{(" + "|".join(PLACEHOLDERS) + ")}")
-    return tuple(pattern.sub(replace, word) for word in command)
-
-
-def uses_placeholder(command: tuple[str, ...], *names: str) -> bool:
-    """True when any word of the command holds one of these placeholders."""
-    return any(f"{{{name}}}" in word for word in command for name in names)
-
-
 def check_batches(command: tuple[str, ...], batches: tuple[int, ...]) -> None:
     """Batch sizes reach a command by its placeholders; one size may also state what the script takes by itself."""
     takes = uses_placeholder(command, "batch", "global_batch")
@@ -135,25 +115,6 @@ def check_batches(command: tuple[str, ...], batches: tuple[int, ...]) -> None:
             "--batch names several sizes and the command takes none of them: write {batch} where it takes its own, "
             "such as --batch-size {batch}, or leave --batch out"
         )
-
-
-def engine_of_script(command: tuple[str, ...]) -> str:
-    """The engine that the Python files in the command import."""
-    paths = [Path(word) for word in command if word.endswith(".py")]
-    texts = [
-        path.read_text(errors="replace") for path in paths if path.is_file() and path.stat().st_size < LARGEST_SOURCE
-    ]
-    return engine_of_source("\n".join(texts)).name
-
-
-def interpreter_of(command: tuple[str, ...], own: str) -> str:
-    """The Python of the user's command when it names one, otherwise our own."""
-    if is_python(command):
-        found = shutil.which(command[0])
-        if not found:
-            raise UsageError(f"there is no program '{command[0]}': check the command's first word")
-        return str(Path(found).absolute())  # other hosts start in another folder
-    return own
 
 
 def check_modes(request: MeasureRequest) -> None:

@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     task = msgspec.json.decode(Path(arguments[-1]).read_bytes(), type=TrainingTask)
     try:
         if arguments[0] == "--check":
-            print(json.dumps(check(task)))
+            print(f"\n{json.dumps(check(task))}")  # on a line of its own, whatever the model has printed
         else:
             train(task, Path(arguments[-1]).parent)
     except ScalescopeError as problem:

@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 
 from scalescope.engines import ENGINES
-from scalescope.jobs.output import OutputFiles, last_lines
+from scalescope.errors import WorkFailed
+from scalescope.jobs.output import OutputFiles, last_lines, outputs
 from scalescope.jobs.own_ranks import OwnRanksWatch
 from scalescope.jobs.rank_log import RankLog, without_restarted
 from scalescope.launchers.base import Launcher
@@ -14,6 +15,7 @@ from scalescope.progress import Progress
 from scalescope.records.job import Job
 from scalescope.text import plural, without_escapes
 
+EMPTIED = "the script removed files of its launch from {}: let it empty a folder of its own, such as {{run_dir}}/out"
 _STACK_WITHIN_S = 2.0
 _OUT_OF_REACH = re.compile(
     r"(?:failed to connect to any network address of|while trying to connect to) \((?P<host>[^,()]+), (?P<port>\d+)\)"
@@ -63,7 +65,10 @@ class LaunchWatch:
         for path in self._folder.glob("agent-*.jsonl"):
             if path not in self._logs:
                 self._logs[path] = RankLog(path, keeps_steps=self._keeps_steps)
-        self._read += sum(log.poll() for log in self._logs.values())
+        try:
+            self._read += sum(log.poll() for log in self._logs.values())
+        except FileNotFoundError:
+            raise WorkFailed(EMPTIED.format(self._folder)) from None
         printed = self.output.poll()
         self._read += 0 if printed and self._out_of_reach() else printed  # torch tells of every retry, for 30 minutes
         if self._own_ranks:
@@ -101,7 +106,7 @@ class LaunchWatch:
             details.append(f"rank {log.rank} on {log.host} (process {log.pid}) {role}, {log.events} steps done")
             details += [
                 "  last output:",
-                *(f"    {line}" for line in last_lines(self._folder / f"rank{log.rank}.out", 5)),
+                *(f"    {line}" for line in self._last_lines(log.rank, 5)),
             ]
             details += [
                 "  Python stack:",
@@ -125,18 +130,20 @@ class LaunchWatch:
 
     def died(self, launcher: Launcher, code: int = 0) -> tuple[str, str]:
         """A launch that failed by itself: which rank began it, how, and its last words; `code` is the launcher's."""
-        if (unstarted := self._unstarted(launcher)) and not any(log.events for log in self.logs):
+        unstarted = next((found for found in self._blamed(launcher) if "node" in found.groupdict()), None)
+        if unstarted and not any(log.events for log in self.logs):
             who, why = launcher.program or "the command", unstarted["reason"].strip()
             return f"{who} could not start ranks on {unstarted['node']} ({why})", self._tail(LAUNCHER_OUTPUT)
         if address := self._out_of_reach(gave_up=True):
             return f"ranks could not connect to {address}{_REACH}", self._tail(LAUNCHER_OUTPUT)
         deaths = self._deaths(launcher)
-        # Ranks whose launcher was killed may fail after it, and are not to blame.
         suspects = list(deaths)
-        for path in sorted(self._folder.glob("rank*.out")) if code >= 0 else ():
-            number = path.stem.removeprefix("rank")
-            if number.isdigit() and any("Traceback" in line or "Error" in line for line in last_lines(path, 40)):
-                suspects.append(int(number))
+        if code >= 0:  # ranks whose launcher was killed may fail after it, and are not to blame
+            suspects += [
+                rank
+                for rank in range(self._job.np)
+                if any("Traceback" in line or "Error" in line for line in self._last_lines(rank))
+            ]
         if not suspects:
             who = "the command" if launcher.name == "own" else "the launcher" if code else "the launch"
             steps = min((log.events for log in self.logs), default=0)
@@ -172,21 +179,19 @@ class LaunchWatch:
         """The address of the first rank, where torch says last that it cannot connect to it, or that it `gave_up`."""
         if not all(log.in_init for log in self.logs):
             return ""
-        for path in [*self._folder.glob("rank*.out"), self._folder / LAUNCHER_OUTPUT]:
+        for path in outputs(self._folder):
             lines = last_lines(path, 200)
-            told = [at for at, line in enumerate(lines) if _OUT_OF_REACH.search(line)]
-            if not told or not (
-                any(map(_GAVE_UP.search, lines[told[0] :])) if gave_up else all(map(_RETRIES.match, lines[told[-1] :]))
-            ):
+            told = {at: found for at, line in enumerate(lines) if (found := _OUT_OF_REACH.search(line))}
+            if not told:
                 continue
-            found = _OUT_OF_REACH.search(lines[told[-1]])
-            assert found
-            return f"{found['host']}:{found['port']}"
+            if gave_up:
+                is_so = any(map(_GAVE_UP.search, lines[min(told) :]))
+            else:
+                is_so = all(map(_RETRIES.match, lines[max(told) :]))
+            if is_so:
+                last = told[max(told)]
+                return f"{last['host']}:{last['port']}"
         return ""
-
-    def _unstarted(self, launcher: Launcher) -> re.Match[str] | None:
-        """The node on which the launcher could start no ranks, in its words; None: it started all."""
-        return next((found for found in self._blamed(launcher) if "node" in found.groupdict()), None)
 
     def _blamed(self, launcher: Launcher) -> list[re.Match[str]]:
         text = "\n".join(last_lines(self._folder / LAUNCHER_OUTPUT, 80))
@@ -194,7 +199,10 @@ class LaunchWatch:
 
     def _fell_with_another(self, rank: int) -> bool:
         """True when a rank's last words complain about another rank that was gone."""
-        return any(_LOST_A_PEER.search(line) for line in last_lines(self._folder / f"rank{rank}.out", 40))
+        return any(map(_LOST_A_PEER.search, self._last_lines(rank)))
+
+    def _last_lines(self, rank: int | None, count: int = 40) -> list[str]:
+        return last_lines(self._folder / f"rank{rank}.out", count)
 
     def _tail(self, name: str) -> str:
         lines = last_lines(self._folder / name)

@@ -15,6 +15,9 @@ class Launcher(ABC):
     module: str = ""  # The Python module that the job's interpreter must have instead
     remedy: str = ""  # How to get it
     reaches_hosts: bool = True  # It starts ranks on named hosts
+    # Of Horovod: through which ranks that it starts can agree, the usual one first; None: its command says.
+    controllers: tuple[str, ...] | None = ()
+    instead: str = ""  # Launchers that start Horovod's ranks where this one cannot
     scheduler: str = ""  # Whose allocation it starts ranks in; empty: it needs none
     # Find in the launcher's own output a `rank` that died, with its exit code or signal, or a `node` on which it could
     # start none, with the reason.

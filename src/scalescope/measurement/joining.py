@@ -12,7 +12,7 @@ import msgspec
 from scalescope.measurement.replication import baseline_of
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.request import SCALINGS, Fingerprint, Plan
-from scalescope.records.run import Machine, Measurement, Point
+from scalescope.records.run import Measurement, Point, RankHost
 from scalescope.text import plain, plural
 
 
@@ -99,7 +99,7 @@ def _threads(part: Part) -> list[int]:
     return sorted({threads for run in part.measurement.runs if (threads := run.point.threads_per_rank)})
 
 
-def _machines(part: Part) -> dict[tuple[str, int, tuple[str, ...]], Machine]:
+def _machines(part: Part) -> dict[tuple[str, int, tuple[str, ...]], RankHost]:
     """Hosts of its ranks, one of every kind."""
     return {host.kind: host for run in part.measurement.runs for host in run.hosts if host.cores}
 

@@ -3,8 +3,6 @@
 import json
 import random
 import secrets
-import shlex
-import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -13,8 +11,10 @@ from pathlib import Path
 import msgspec
 
 from scalescope.agent import link_speed
+from scalescope.jobs.hosts import run_python
+from scalescope.jobs.output import outputs
 from scalescope.jobs.plan import Settings, launcher_of
-from scalescope.launchers.runner import on_host
+from scalescope.launchers.srun import SRUN
 from scalescope.records.explanation import Device, Link, Network
 from scalescope.records.job import place
 from scalescope.records.run import Point
@@ -22,8 +22,6 @@ from scalescope.traces.nccl_log import read_nccl_log
 
 _MOST_LINKS = 4  # Networks that are timed
 _PORTS = range(20_000, 32_000)  # Below those that the kernel gives away
-_OVERLAP = ("srun", "--overlap", "--nodes=1", "--ntasks=1")
-_PATIENCE_S = 40.0
 # Runs a program with arguments on a host, counted in order of its ranks; its output, empty where that failed.
 Enter = Callable[[int, str, Sequence[str]], str]
 
@@ -94,7 +92,7 @@ def _lines(folder: Path, ranks: Sequence[_OfRank]) -> chain[str]:
     theirs = [each.nccl_log.replace("%h", each.host) for each in ranks]
     named = [Path(path.replace("%p", str(each.pid))) for path, each in zip(theirs, ranks, strict=True) if path]
     paths = [*folder.glob("nccl-*.log"), *(path for path in dict.fromkeys(named) if path.parent != folder)]
-    return chain.from_iterable(map(_text, [*paths, *folder.glob("*.out")]))
+    return chain.from_iterable(map(_text, [*paths, *outputs(folder)]))
 
 
 def _text(path: Path) -> list[str]:
@@ -146,23 +144,9 @@ def way_in(settings: Settings, point: Point) -> Enter | None:
     placed = place(point.np, settings.hosts, oversubscribe=settings.request.oversubscribe)
     if not settings.named_hosts or len(placed) < 2:
         return None
-    by_slurm = launcher_of(settings, point).scheduler
+    reach = SRUN.program if launcher_of(settings, point).scheduler else settings.request.ssh
 
     def enter(number: int, program: str, arguments: Sequence[str]) -> str:
-        host, words = placed[number][0], (settings.python, "-", *arguments)
-        if not by_slurm:
-            answer = on_host(settings.request.ssh, host, shlex.join(words), program)
-            return answer.stdout if answer else ""
-        try:
-            return subprocess.run(
-                (*_OVERLAP, f"--nodelist={host}", *words),
-                input=program,
-                capture_output=True,
-                text=True,
-                timeout=_PATIENCE_S,
-                check=False,
-            ).stdout
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
+        return run_python(placed[number][0], reach, (settings.python, "-", *arguments), program)
 
     return enter

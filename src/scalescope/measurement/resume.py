@@ -1,114 +1,29 @@
-"""The folder of a measurement: begun once, locked by one process at a time, and resumed after any interruption on the
-machine and with the software that it was begun with.
-"""
+"""The folder of a measurement: begun once, locked by one process at a time, and resumed after any interruption."""
 
 import contextlib
-import json
-import platform
 import random
-import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from scalescope import host
 from scalescope.agent.recorder import batch_job
 from scalescope.engines import USUAL
-from scalescope.errors import ScalescopeError, UsageError
-from scalescope.jobs.environment import load_plan, save_plan, torch_version
+from scalescope.errors import UsageError
 from scalescope.jobs.folders import check_record, held, result_folder
-from scalescope.jobs.own_ranks import places_ranks_elsewhere
+from scalescope.jobs.masking import load_plan, save_plan
 from scalescope.jobs.plan import batches, points, resolve_here
-from scalescope.jobs.request import interpreter_of
-from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import end_orphans
-from scalescope.records.job import HOSTS, Host, place
-from scalescope.records.request import SCALINGS, EstimatePlan, Fingerprint, LaunchRequest, MeasureRequest, Plan
+from scalescope.measurement.fingerprint import check_resume, fingerprint_here
+from scalescope.records.job import HOSTS, place
+from scalescope.records.request import SCALINGS, MeasureRequest, Plan
 from scalescope.records.run import Run
 from scalescope.records.store import AnyRecord, complete_lines, drop_torn_line, load, load_lines
 from scalescope.text import plural
 
 _MORE = ("np", "batch", "engines", "scaling", "hosts")  # To which a measurement that is resumed may get more
-_WORDS = {"cpu": "CPU", "cores": "cores", "gpus": "GPUs", "python": "Python", "torch": "torch"}
-# Not compared when the ranks run on other machines than the one that launches them.
-_OF_THE_RANKS = ("cpu", "cores", "gpus")
-_ASK = (
-    "import importlib.metadata as m, json, platform\n"
-    "found = [d.version for d in m.distributions(name='torch')]\n"
-    "print(json.dumps([platform.python_version(), found[0] if found else '']))"
-)
-
-
-def fingerprint_here(command: Sequence[str], device: str) -> Fingerprint:
-    """This machine and the Python that a command, or without one a MODEL, runs in; torch is not imported."""
-    python, torch = platform.python_version(), torch_version()
-    is_here = bool(command) and shutil.which(command[0]) is not None  # and not in a container
-    interpreter = interpreter_of(tuple(command), sys.executable) if is_here else sys.executable
-    if interpreter != sys.executable:
-        asked = subprocess.run([interpreter, "-c", _ASK], capture_output=True, text=True, check=False)
-        python, torch = json.loads(asked.stdout.splitlines()[-1]) if asked.returncode == 0 else ("", "")
-    return Fingerprint(
-        host=platform.node(),
-        cpu=_cpu_model(),
-        cores=host.cores().logical,
-        gpus=tuple(card.name for card in host.cards())[: host.gpus()] if device != "cpu" else (),
-        python=python,
-        torch=torch,
-    )
-
-
-def check_resume(then: Fingerprint | None, asked: LaunchRequest, folder: Path) -> tuple[Fingerprint, tuple[str, ...]]:
-    """The fingerprint to keep, and notes; UsageError when what is asked would be mixed with runs of another machine."""
-    now = fingerprint_here(asked.command, asked.device)
-    then = then or now  # an older scalescope kept none
-    elsewhere = runs_elsewhere(asked.hosts, asked.launcher, asked.command)
-    return then, check_same_machine(then, now, folder, elsewhere=elsewhere)
-
-
-def runs_elsewhere(hosts: Sequence[Host], launcher: str, command: Sequence[str]) -> bool:
-    """True when the ranks run on machines that are named, that Slurm gives, or that a launch line reaches."""
-    in_allocation = bool(launcher) and bool(find_launcher(launcher).scheduler)
-    return bool(hosts) or in_allocation or places_ranks_elsewhere(tuple(command), launcher)
-
-
-def check_same_machine(then: Fingerprint, now: Fingerprint, folder: Path, *, elsewhere: bool) -> tuple[str, ...]:
-    """Notes, such as of another host name on equal hardware; UsageError when runs of two machines would be mixed."""
-    names = [name for name in _WORDS if not (elsewhere and name in _OF_THE_RANKS)]
-    changed = [
-        f"{_WORDS[name]} {_shown(getattr(now, name))} instead of {_shown(getattr(then, name))}"
-        for name in names
-        if getattr(now, name) != getattr(then, name)
-    ]
-    if changed:
-        raise UsageError(
-            f"{folder} was started with a different setup ({'; '.join(changed)}): "
-            f"resume it with the original setup on {then.host}, or start a new run without --resume"
-        )
-    if now.host == then.host:
-        return ()
-    equal = "from which it is launched" if elsewhere else "with the same CPU, cores, GPUs, Python and torch"
-    return (f"started on host {then.host} and resumed on {now.host}, {equal}",)
-
-
-def _shown(value: object) -> str:
-    return (", ".join(map(str, value)) if isinstance(value, tuple) else str(value)) or "none"
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-# An interrupted estimate is continued within this time; later the machine may be busy with other things.
-_CONTINUED_S = 3600.0
 
 
 class Started(NamedTuple):
@@ -244,26 +159,3 @@ def resumed_plan(folder: Path, plan_type: type[AnyRecord], what: str) -> Iterato
 def plan_of(folder: Path) -> Plan:
     """The plan of the measurement in a folder, without the values of --env."""
     return load(folder / "plan.json", Plan)
-
-
-def unfinished_estimate(plan: EstimatePlan) -> str:
-    """The newest folder in which this very estimate was interrupted a short while ago; empty when there is none."""
-    for path in sorted(Path("results").glob("estimate-*/plan.json"), reverse=True):
-        with contextlib.suppress(ScalescopeError, OSError):
-            recent = time.time() - path.stat().st_mtime < _CONTINUED_S
-            if recent and load(path, EstimatePlan) == plan:
-                with held(path.parent):  # another process may be at it
-                    return str(path.parent)
-    return ""
-
-
-def is_begun(folder: Path, plan: EstimatePlan) -> bool:
-    """True when the folder holds this very estimate, interrupted; UsageError for another one or a finished one."""
-    if not (folder / "plan.json").exists():
-        return False
-    check_record(folder / "plan.json", EstimatePlan)
-    before = load(folder / "plan.json", EstimatePlan)
-    here = msgspec.structs.replace(plan.fingerprint, host=before.fingerprint.host)  # another node of a cluster is alike
-    if before != msgspec.structs.replace(plan, fingerprint=here):
-        raise UsageError(f"{folder} already holds an estimate: choose another folder with -o, or remove this one")
-    return True

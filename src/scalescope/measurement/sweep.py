@@ -13,16 +13,22 @@ import msgspec
 
 from scalescope import __version__, host
 from scalescope.errors import WorkFailed
-from scalescope.jobs.environment import save_plan, shown_commands, torch_version
+from scalescope.jobs.command import check_command_is_here
 from scalescope.jobs.folders import interrupted_in
-from scalescope.jobs.launch import check_reachable, check_requirements, launch, launch_folder, rehearse
-from scalescope.jobs.own_ranks import check_command_is_here
+from scalescope.jobs.interpreter import torch_version
+from scalescope.jobs.launch import (
+    check_reachable,
+    check_requirements,
+    launch,
+    launch_folder,
+    planned_commands,
+    rehearse,
+)
+from scalescope.jobs.masking import save_plan
 from scalescope.jobs.plan import (
     BINDING,
     Settings,
     batches,
-    launcher_of,
-    make_job,
     points,
     resolve_here,
     started_as_it_is,
@@ -47,11 +53,7 @@ def dry_run(request: MeasureRequest) -> list[tuple[Point, list[str]]]:
     settings = resolve_here(request)
     if request.command and not settings.named_hosts:
         check_command_is_here(request.command)
-    shown = []
-    for point in points(settings):
-        job = make_job(settings, point, launch_folder(settings, 1, point), "LAUNCH", request.port or 29500)
-        shown.append((point, shown_commands(launcher_of(settings, point), job, request.env)))
-    return shown
+    return [(point, planned_commands(settings, point, launch_folder(settings, 1, point))) for point in points(settings)]
 
 
 def traced_after(request: MeasureRequest) -> list[Point]:
@@ -103,8 +105,8 @@ class _Rounds:
         self._request, self._folder = settings.request, started.folder
         self._runs: list[Run] = list(started.runs)
         self._first = max(plan.first_round, *(run.round for run in self._runs), 1)
-        self._to_go = launches_to_go(self._first, planned, self._runs, self._request)
-        self._least = len(self._runs) + sum(self._to_go.values())  # Launches in all
+        to_go = launches_to_go(self._first, planned, self._runs, self._request)
+        self._least = len(self._runs) + sum(to_go.values())  # Launches in all
         self._traces: list[str] = []
         self._failures: list[Failure] = []
         self._began = time.monotonic()

@@ -1,6 +1,7 @@
 """cluster.toml: a Cluster as a person writes it, with units, and as probe writes it; each mistake is one clear line."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from fractions import Fraction
@@ -14,22 +15,10 @@ from scalescope.named_paths import read_toml
 from scalescope.records.cluster import BACKENDS, Algorithm, Among, Cluster, Costs, Device, Gpu, Operation, Overlap
 from scalescope.records.store import check_header, write_whole
 from scalescope.text import did_you_mean, plain
-
-# Bytes per second, and seconds, of each unit; exact, so that 5 us is the number 5e-6.
-_RATES = {
-    "B/s": Fraction(1),
-    "KB/s": Fraction(10**3),
-    "MB/s": Fraction(10**6),
-    "GB/s": Fraction(10**9),
-    "Kbit/s": Fraction(10**3, 8),
-    "Mbit/s": Fraction(10**6, 8),
-    "Gbit/s": Fraction(10**9, 8),
-}
-_SIZES = {"GiB": Fraction(2**30), "GB": Fraction(10**9), "MiB": Fraction(2**20), "B": Fraction(1)}
-_TIMES = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}
+from scalescope.units import RATES, SIZES, TIMES, quantity
 
 # Fields that have another name in the file: links are written with units, tables are named in the singular.
-_LINK = {"bytes_per_s": ("bandwidth", _RATES), "latency_s": ("latency", _TIMES)}
+_LINK = {"bytes_per_s": ("bandwidth", RATES), "latency_s": ("latency", TIMES)}
 _LINKS = ("inside", "between")
 _TABLES = {"costs": "measured", "overlaps": "overlap", "among": "among"}
 _MEMORY = ("memory_bytes", "memory")
@@ -86,7 +75,7 @@ def write_cluster(cluster: Cluster, path: Path) -> None:
         if field == "among":
             value = [_with_units(each) for each in value]
         if field == _MEMORY[0]:
-            value = _with_unit(value, _SIZES) if value else None
+            value = _with_unit(value, SIZES) if value else None
         if value is not None and (value or field not in _TABLES):
             document[_NAMES.get(field, field)] = value
     text = tomli_w.dumps(document)
@@ -105,8 +94,8 @@ def _as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
             fields[name] = _without_units(document[name])
     field, name = _MEMORY
     if name in document:
-        size = _number(fields.pop(name), name, _SIZES)
-        fields[field] = round(size) if isinstance(size, float) else size
+        size = _number(fields.pop(name), name, SIZES)
+        fields[field] = round(size) if isinstance(size, float) and math.isfinite(size) else size
     for field, name in _TABLES.items():
         if name in document:
             fields[field] = tables = fields.pop(name)
@@ -146,22 +135,17 @@ def _number(value: Any, key: str, units: Mapping[str, Fraction]) -> Any:
     """The number that a text with a unit stands for; what is no text as it is."""
     if not isinstance(value, str):
         return value
-    number = _quantity(value, units)
+    number = quantity(value, units)
     if number is None:
-        example = "200 Gbit/s" if units is _RATES else "80 GiB" if units is _SIZES else "5 us"
+        example = "200 Gbit/s" if units is RATES else "80 GiB" if units is SIZES else "5 us"
         raise ValueError(f'{key}: expected a number and a unit ({", ".join(units)}) such as "{example}", not "{value}"')
     return number
-
-
-def _quantity(text: str, units: Mapping[str, Fraction]) -> float | None:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/]+)\s*", text)
-    return float(Fraction(match[1]) * units[match[2]]) if match and match[2] in units else None
 
 
 def _with_unit(value: float, units: Mapping[str, Fraction]) -> str | float:
     """The shortest text that reads back as exactly this value; the bare number where there is none."""
     texts = [f"{value / scale:g} {unit}" for unit, scale in units.items()]
-    exact = [text for text in texts if "e" not in text.split()[0] and _quantity(text, units) == value]
+    exact = [text for text in texts if "e" not in text.split()[0] and quantity(text, units) == value]
     return min(exact, key=len) if exact else float(value)
 
 

@@ -55,7 +55,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float | None  # Median steady step of this rank alone
 
 
-class Machine(msgspec.Struct, frozen=True, kw_only=True):
+class RankHost(msgspec.Struct, frozen=True, kw_only=True):
     """A host of a launch, and the ranks that ran there."""
 
     name: str
@@ -114,7 +114,7 @@ class Run(Record, frozen=True, kw_only=True, tag="run"):
     backend: str
     source: str  # Where steps came from: the optimizer, or a pattern on the output
     ranks: tuple[RankSummary, ...]
-    hosts: tuple[Machine, ...] = ()  # In order of their first rank; empty when only output was read
+    hosts: tuple[RankHost, ...] = ()  # In order of their first rank; empty when only output was read
     batch_job: str = ""  # Of the batch system that the ranks ran under: `slurm 4711`; empty: none
     load: Load | None = None  # None when ranks ran on other machines
     warnings: tuple[str, ...] = ()

@@ -17,11 +17,12 @@ from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, estimate
 from scalescope.estimation.probe import groups, probe_cluster
 from scalescope.estimation.profile import launches_of
-from scalescope.jobs.environment import allocated_here
+from scalescope.jobs.command import interpreter_of, uses_placeholder
 from scalescope.jobs.folders import emptied, result_folder
+from scalescope.jobs.hosts import allocated_here
 from scalescope.jobs.plan import resolve_here
 from scalescope.jobs.rank_program import starting_s
-from scalescope.jobs.request import interpreter_of, uses_placeholder
+from scalescope.launchers import find_launcher
 from scalescope.measurement.capture import traced_run
 from scalescope.measurement.scaling import scaling_of
 from scalescope.measurement.sweep import continue_measurement, measure
@@ -326,10 +327,8 @@ class Parts:
         """Knobs of the map: as the engine runs here without any being set."""
         engine = self._engine
         python = interpreter_of(self._request.command, sys.executable) if self._request.command else sys.executable
-        return Knobs(
-            engine=engine.name,
-            values=engine.fitted({}, self._request.launcher, lambda: engine.built_with(python, "mpi")),
-        )
+        launcher = find_launcher(self._request.launcher) if self._request.launcher else None
+        return Knobs(engine=engine.name, values=engine.fitted({}, launcher, lambda: engine.built_with(python, "mpi")))
 
     def _probed(self, knobs: Knobs, place: Path, profile: ModelProfile | None = None) -> Cluster:
         request, most = self._request, max(self._counts)

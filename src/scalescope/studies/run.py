@@ -11,14 +11,16 @@ import msgspec
 from scalescope import host
 from scalescope.engines import PLAIN, USUAL, choices, exchanging, find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.jobs.environment import has_module, save_plan
+from scalescope.jobs.command import check_command_is_here, engine_of_script
 from scalescope.jobs.folders import check, interrupted_in, mark_of, result_folder
+from scalescope.jobs.interpreter import has_module
 from scalescope.jobs.launch import check_requirements, rehearse
-from scalescope.jobs.own_ranks import check_command_is_here
+from scalescope.jobs.masking import save_plan
 from scalescope.jobs.plan import Settings, points, resolve_here
 from scalescope.jobs.rank_program import starting_s
-from scalescope.jobs.request import check_batches, engine_of_script, fields_of
-from scalescope.measurement.resume import fingerprint_here, resumed_plan
+from scalescope.jobs.request import check_batches, fields_of
+from scalescope.measurement.fingerprint import fingerprint_here
+from scalescope.measurement.resume import resumed_plan
 from scalescope.progress import Progress
 from scalescope.records.request import EstimateRequest, MeasureRequest, launch_of
 from scalescope.records.store import in_folder, load, save

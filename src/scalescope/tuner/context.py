@@ -45,8 +45,8 @@ def tuning(
     """
     import torch.distributed as dist
 
-    from scalescope.agent.controller import SearchClient
     from scalescope.agent.recorder import say
+    from scalescope.agent.search_client import SearchClient
     from scalescope.agent.search_files import FileController
     from scalescope.engines.ddp_training_live import DdpTraining
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from scalescope.engines import USUAL, find_engine, tunable
 from scalescope.errors import UsageError
-from scalescope.jobs.request import engine_of_script, fields_of
+from scalescope.jobs.command import engine_of_script
+from scalescope.jobs.request import fields_of
 from scalescope.options import EMPTY, flags
 from scalescope.records.tuning import TuneRequest
 from scalescope.tuner.journal import check_log_file

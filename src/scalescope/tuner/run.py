@@ -8,12 +8,14 @@ import msgspec
 
 from scalescope.engines import ENGINES, USUAL, find_engine
 from scalescope.errors import UsageError
-from scalescope.jobs.environment import save_plan, shown_commands, why_not_live
 from scalescope.jobs.folders import check_record, interrupted_in, result_folder
+from scalescope.jobs.interpreter import why_not_live
 from scalescope.jobs.launch import check_reachable, check_requirements, launch_folder, rehearse
+from scalescope.jobs.masking import save_plan, shown_commands
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
 from scalescope.jobs.request import FEWEST_STEPS
-from scalescope.measurement.resume import fingerprint_here, resumed_plan
+from scalescope.measurement.fingerprint import fingerprint_here
+from scalescope.measurement.resume import resumed_plan
 from scalescope.progress import Progress
 from scalescope.records.request import MeasureRequest, launch_of
 from scalescope.records.run import Point

@@ -163,7 +163,7 @@ def request_behind(explanation: "Explanation", files: Sequence[Path]) -> "Measur
 
     for place in [files[0], *files[0].absolute().parents][:4]:
         if (place / "plan.json").is_file():
-            from scalescope.jobs.environment import load_plan
+            from scalescope.jobs.masking import load_plan
 
             with contextlib.suppress(ScalescopeError):  # a plan of another verb, or one whose values are gone
                 return load_plan(place, Plan).request

@@ -11,8 +11,9 @@ import msgspec
 
 from scalescope.engines import USUAL, find_engine
 from scalescope.errors import UsageError
-from scalescope.jobs.environment import expecting, masked
 from scalescope.jobs.folders import held, mark_of, result_folder
+from scalescope.jobs.hosts import expecting
+from scalescope.jobs.masking import masked
 from scalescope.jobs.own_ranks import is_launch_line
 from scalescope.launchers.torchrun import TORCHRUN
 from scalescope.options import typed, typed_limits
@@ -205,7 +206,7 @@ def _launcher(request: Any, scheduler: Scheduler) -> str:
     engines = getattr(request, "engines", ()) or tuple(filter(None, [getattr(request, "engine", "")]))
     if not engines and isinstance(request, StudyRequest) and request.workload:  # with Horovod where that is installed
         return scheduler.rank_launcher
-    from scalescope.jobs.request import engine_of_script  # with numpy, which --help does without
+    from scalescope.jobs.command import engine_of_script  # with numpy, which --help does without
 
     engines = engines or ((engine_of_script(request.command),) if request.command else (USUAL.name,))
     usual = {find_engine(name).launcher({}) for name in engines}

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from .between import BetweenSteps, Step, Work
 from .halves import group_live
 from .recorder import now, say
-from .search_files import FORMAT_VERSION, Controller, let_go
+from .search_files import FORMAT_VERSION, let_go
 from .steps import StepClock, StepsDone
 from .survey import survey
 
@@ -22,6 +22,16 @@ _FIRST_STEPS = 2  # After these it is known how many optimizers make a step
 # How long rank 0 waits for the search before all ranks make another step as they are.
 _PATIENCE_NS, _LOOK_AGAIN_S = 5_000_000, 0.0005
 _LONGEST_BUSY = 50  # Steps for which a switch is put off
+
+
+class Controller(Protocol):
+    """The search as rank 0 sees it: directives in, reports out."""
+
+    def ask(self) -> dict[str, Any] | None:
+        """The next directive; None: not known yet."""
+
+    def tell(self, line: dict[str, Any]) -> None:
+        """Something happened."""
 
 
 class Training(Protocol):

@@ -145,7 +145,7 @@ def test_a_search_in_the_script_itself_takes_all_its_hooks_back(ranks: Ranks) ->
     script = (
         BEGINNING
         + """
-from scalescope.agent.controller import SearchClient
+from scalescope.agent.search_client import SearchClient
 from scalescope.engines.ddp_training_live import DdpTraining
 optimizers = sys.modules["torch.optim.optimizer"]
 def hooks():
