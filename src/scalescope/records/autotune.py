@@ -11,8 +11,6 @@ from scalescope.records.store import Record
 # The columns that are on or off.
 SWITCHES = ("hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce", "cache_enabled")
 DEFAULT_SWITCHES = {name: name == "cache_enabled" for name in SWITCHES}
-# What Horovod does when nothing is said, from 0.21 on; its knobs take them from here.
-DEFAULT_FUSION_MB, DEFAULT_CYCLE_MS, DEFAULT_CACHE = 128, 1, 1024
 FUSION_SPACE_MB, CYCLE_SPACE_MS = (0.0, 64.0), (1.0, 100.0)  # Between which values autotune searches
 
 # clear: the winner beats every other setting beyond the noise; among the best: it beats the middle of them, and not the

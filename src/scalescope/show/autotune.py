@@ -5,14 +5,8 @@ from typing import Any
 
 import msgspec
 
-from scalescope.records.autotune import (
-    DEFAULT_CYCLE_MS,
-    DEFAULT_FUSION_MB,
-    DEFAULT_SWITCHES,
-    Autotune,
-    Knobs,
-    Setting,
-)
+from scalescope.engines.horovod import DEFAULT_CYCLE_MS, DEFAULT_FUSION_MB
+from scalescope.records.autotune import DEFAULT_SWITCHES, Autotune, Knobs, Setting
 from scalescope.show.document import Document, Section, charted
 from scalescope.text import COMMAND, plain, plural
 from scalescope.units import format_share

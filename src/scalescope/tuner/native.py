@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from scalescope.engines import find_engine
+from scalescope.engines.horovod import DEFAULT_CACHE
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.plan import Settings
 from scalescope.logs.autotune import read_autotune
 from scalescope.progress import Progress
-from scalescope.records.autotune import DEFAULT_CACHE, Autotune
+from scalescope.records.autotune import Autotune
 from scalescope.records.run import Failure, Point
 from scalescope.records.tuning import Method, SearchedKnob, TuneRequest, Tuning, Values
 from scalescope.text import knob_name, plural
