@@ -52,6 +52,23 @@ class Steps:
         return np.asarray(sum(parts))
 
 
+@dataclass(frozen=True)
+class _Cells:
+    """What is simulated: ranks[i] processes with batches[i] samples in each pass."""
+
+    profile: ModelProfile
+    cluster: Cluster
+    exchange: Exchange
+    ranks: NDArray[np.int_]
+    batches: NDArray[np.int_]
+    passes: int
+
+    @property
+    def nodes(self) -> NDArray[np.int_]:
+        """Hosts that the processes of each cell are on."""
+        return -(-self.ranks // self.cluster.slots_per_node)
+
+
 def steps(
     profile: ModelProfile,
     cluster: Cluster,
@@ -69,8 +86,8 @@ def steps(
     """
     sizes, row = np.unique(batches, return_inverse=True)
     alone = work(profile, sizes, passes)
-    batches = -(-batches // passes)
-    nodes = -(-ranks // cluster.slots_per_node)
+    cells = _Cells(profile, cluster, exchange, ranks, -(-batches // passes), passes)
+    batches, nodes = cells.batches, cells.nodes
     copies = np.minimum(ranks, cluster.slots_per_node).astype(float)
     contended = contention(profile, copies, batches.astype(float))
     together = ranks > 1
@@ -84,8 +101,7 @@ def steps(
     shared = np.where(together, np.hypot(np.hypot(contended.error, slowdowns.idle_error), uneven_error), 0.0)
     own = alone.error[row]
     if exchange.shards:
-        asked = profile, cluster, exchange, ranks, batches, passes
-        return _sharded(*asked, stretch=stretch, slowdowns=slowdowns, shared_error=shared)
+        return _sharded(cells, stretch, slowdowns, shared)
     engaged = together | wrapped
     around = own_cost(cluster, exchange, profile.ddp_s)
     messages = exchange.messages if engaged.any() else ()
@@ -93,7 +109,7 @@ def steps(
     copy_s = around.copy_s[: len(messages), None] * engaged
     copied_s = np.cumsum(copy_s, axis=0)
     ready_s = (alone.ready_s[[message.last for message in messages]][:, row] * stretch) + copied_s
-    links = _Links(cluster, exchange, ranks, nodes)
+    links = _Links(cells)
     outcome = simulate(
         alone.backward_s[row] * stretch + copy_s.sum(axis=0),
         Traffic(
@@ -131,19 +147,17 @@ def steps(
     )
 
 
-def _sharded(
-    profile: ModelProfile,
-    cluster: Cluster,
-    exchange: Exchange,
-    ranks: NDArray[np.int_],
-    batches: NDArray[np.int_],
-    passes: int,
-    *,
-    stretch: Floats,
-    slowdowns: OverlapFactors,
-    shared_error: Floats,
-) -> Steps:
-    """Steps of an engine that shards, `batches` samples in each pass; backward holds all that compute waits for."""
+def _sharded(cells: _Cells, stretch: Floats, slowdowns: OverlapFactors, shared_error: Floats) -> Steps:
+    """Steps of an engine that shards; backward holds all that compute waits for.
+
+    Args:
+        cells: Simulated.
+        stretch: Time of compute over that of one process alone, by cell.
+        slowdowns: What compute and messages do to each other.
+        shared_error: Relative standard error of `stretch`.
+    """
+    profile, cluster, exchange, passes = cells.profile, cells.cluster, cells.exchange, cells.passes
+    ranks, batches, nodes = cells.ranks, cells.batches, cells.nodes
     alone = work(profile, batches)
     if exchange.sharded:  # all copies are in what was measured
         own_s, added_bytes = measured_cost(exchange.sharded, alone, ranks, batches)
@@ -159,7 +173,6 @@ def _sharded(
         optimizer_s=alone.optimizer_s * stretch,
         ready_s=alone.ready_s * longer,
     )
-    nodes = -(-ranks // cluster.slots_per_node)
     gathers, scatters = (CostModel(cluster, exchange.backend, operation) for operation in SHARDING)
     link_error = gathers.error(ranks, nodes)
     overlapping = OverlapSlowdown(slowdowns.compute, slowdowns.sending)
@@ -181,7 +194,7 @@ def _sharded(
     nothing = np.zeros(len(ranks))
     step_s, exposed_s, hidden_s = (np.asarray(each) + nothing for each in (made.step_s, made.exposed_s, made.hidden_s))
     forward_s, optimizer_s = passes * here.forward_s, here.optimizer_s / ranks
-    norms_s = passes * _Links(cluster, exchange, ranks, nodes).norms_s(profile.norm_channels)
+    norms_s = passes * _Links(cells).norms_s(profile.norm_channels)
     sent_s = step_s - forward_s - optimizer_s
     whole_s = step_s + norms_s
     stretched = hidden_s * slowdowns.compute_error / slowdowns.compute / whole_s
@@ -212,7 +225,8 @@ def _sharded(
 class _Links:
     """Seconds of an exchange's messages between the ranks of every cell; none for one rank."""
 
-    def __init__(self, cluster: Cluster, exchange: Exchange, ranks: NDArray[np.int_], nodes: NDArray[np.int_]) -> None:
+    def __init__(self, cells: _Cells) -> None:
+        cluster, exchange, ranks, nodes = cells.cluster, cells.exchange, cells.ranks, cells.nodes
         self._cluster, self._exchange, self._ranks, self._nodes = cluster, exchange, ranks, nodes
         self._allreduce = CostModel(cluster, exchange.backend, "allreduce", exchange.algorithm, exchange.protocol)
         # A negotiated message that was measured waited for its cycle and its agreement, which the simulation adds.
