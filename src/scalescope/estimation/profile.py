@@ -203,6 +203,8 @@ def _sharded_points(blocks: Sequence[Block], reshards: bool | None) -> tuple[Sha
     points = []
     for (ranks, batch), pairs in sorted(of_place.items()):
         weighed = [sharded.memory_bytes - bare.memory_bytes for bare, sharded in pairs if sharded.memory_bytes]
+        if not weighed:  # the launch that looks at memory did not come this far
+            continue
         points.append(
             ShardedPoint(
                 ranks=ranks,

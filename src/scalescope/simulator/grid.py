@@ -294,11 +294,10 @@ def _warnings(question: Question, cells: Sequence[Cell]) -> list[str]:
     if max(question.np) > 1:
         if not question.cluster.costs:
             said.append(DESCRIBED_LINKS)
-        exchange = find_engine(question.knobs.engine).exchange(question.profile, question.knobs.values)
+        engine = question.knobs.engine
+        exchange = find_engine(engine).exchange(question.profile, question.knobs.values)
         if exchange.shards and not exchange.sharded:
-            said.append(
-                f"memory of {question.knobs.engine} is modelled, and what it costs a process itself is in no step"
-            )
+            said.append(f"memory of {engine} is modelled, and what {engine} itself costs a process is left out")
     if unfit := [cell.global_batch for cell in cells if not cell.baseline_fits and cell.fits]:
         said.append(
             f"a global batch of {min(unfit):,} or more does not fit one process: strong speedups there are over a step "
