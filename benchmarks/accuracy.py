@@ -20,7 +20,7 @@ from scalescope.estimation.link_probe import SIZES
 from scalescope.estimation.probe import Group, findings, read_lines
 from scalescope.estimation.probe_ranks import Line
 from scalescope.estimation.profile import assemble, read_blocks
-from scalescope.estimation.profile_ranks import Block, Model
+from scalescope.estimation.profile_blocks import Block, Model
 from scalescope.jobs.rank_program import RankProgram, run_ranks
 from scalescope.records.cluster import Cluster
 from scalescope.records.job import Host, Knobs

@@ -13,9 +13,10 @@ from scalescope.engines import find_engine
 from scalescope.estimation.link_probe import LinkProbe
 from scalescope.estimation.probe_ranks import around, helper_of, idle, one_round
 from scalescope.estimation.probe_ranks import file_of as probe_file
+from scalescope.estimation.profile_blocks import ProfileTask
+from scalescope.estimation.profile_blocks import file_of as profile_file
 from scalescope.estimation.profile_plan import steps_of_block
-from scalescope.estimation.profile_ranks import Profiler, ProfileTask
-from scalescope.estimation.profile_ranks import file_of as profile_file
+from scalescope.estimation.profile_ranks import Profiler
 from scalescope.jobs.load import Peers
 from scalescope.jobs.train_model import device_named, end
 from scalescope.records.profile import WorkloadSpec

@@ -14,7 +14,8 @@ from benchmarks.shared import print_table
 from scalescope import host
 from scalescope.errors import UsageError
 from scalescope.estimation.profile import assemble, read_blocks
-from scalescope.estimation.profile_ranks import Profiler, ProfileTask, file_of
+from scalescope.estimation.profile_blocks import ProfileTask, file_of
+from scalescope.estimation.profile_ranks import Profiler
 from scalescope.jobs.hosts import free_port
 from scalescope.jobs.train_model import device_named
 from scalescope.records.profile import ModelProfile, WorkloadSpec

@@ -13,7 +13,7 @@ from scalescope.engines import find_engine
 from scalescope.estimation.probe import Group, findings
 from scalescope.estimation.probe_ranks import Around, Line, Overlapped, Round, Timed
 from scalescope.estimation.profile import assemble
-from scalescope.estimation.profile_ranks import Block, Model
+from scalescope.estimation.profile_blocks import Block, Model
 from scalescope.records.cluster import Cluster
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Cell

@@ -15,7 +15,7 @@ from scalescope.errors import UsageError
 from scalescope.estimation import estimate as estimating
 from scalescope.estimation import places
 from scalescope.estimation.estimate import checked, dry_run, estimate
-from scalescope.estimation.profile_ranks import ProfileTask
+from scalescope.estimation.profile_blocks import ProfileTask, Sharding
 from scalescope.jobs.interpreter import torch_version
 from scalescope.jobs.rank_program import starting_s
 from scalescope.records.cluster import Cluster
@@ -74,7 +74,7 @@ def request(at: Path, **more: Any) -> EstimateRequest:
 
 def test_what_shards_is_profiled_sharded_and_its_collectives_are_probed(tmp_path: Path, machine: Machine) -> None:
     made = estimate(request(tmp_path, engine="fsdp2"), Told())
-    assert machine.tasks[0].sharding == find_engine("fsdp2").live_module
+    assert machine.tasks[0].sharding == Sharding(live_module=find_engine("fsdp2").live_module, ranks=(2, 4))
     assert machine.operations == [("allgather", "reducescatter")]
     memory = {cell.np: cell.memory_bytes for cell in made.cells if cell.batch == 8}
     assert memory[4] < memory[2] < memory[1]

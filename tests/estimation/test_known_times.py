@@ -10,7 +10,7 @@ from scalescope import host
 from scalescope.errors import UsageError
 from scalescope.estimation import profile as profiling
 from scalescope.estimation.profile import _is_outlying, _pooled, take_profile
-from scalescope.estimation.profile_ranks import Block, Model, ProfileTask, file_of
+from scalescope.estimation.profile_blocks import Block, Model, ProfileTask, file_of
 from scalescope.estimation.step_time import device_of, known_times, profile_from_step_times, stated_warning
 from scalescope.jobs.rank_program import RankProgram
 from scalescope.records.profile import ModelProfile, WorkloadSpec

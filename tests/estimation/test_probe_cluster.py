@@ -13,7 +13,7 @@ from scalescope.estimation import probe
 from scalescope.estimation.link_probe import SIZES
 from scalescope.estimation.probe import Findings, Group, findings, probe_cluster, probe_group
 from scalescope.estimation.probe_ranks import Around, Line, Overlapped, ProbeTask, Round, Timed, file_of
-from scalescope.jobs.rank_program import RankProgram, starting_s
+from scalescope.jobs.rank_program import Place, RankProgram, starting_s
 from scalescope.records.cluster import Costs, Overlap
 from scalescope.records.job import Host
 from scalescope.records.request import ProbeRequest
@@ -30,11 +30,11 @@ class Launched:
     def __init__(self, *shown: Findings) -> None:
         self._shown = list(shown)
         self.groups: list[Group] = []
-        self.options: list[dict[str, Any]] = []
+        self.devices: list[str] = []
 
-    def __call__(self, group: Group, **options: Any) -> Findings:
+    def __call__(self, group: Group, request: ProbeRequest, device: str, *_: object) -> Findings:
         self.groups.append(group)
-        self.options.append(options)
+        self.devices.append(device)
         return self._shown.pop(0) if len(self._shown) > 1 else self._shown[0]
 
 
@@ -56,9 +56,7 @@ def test_one_machine_is_a_node_with_the_slots_that_are_asked_for(monkeypatch: py
     assert [(group.ranks, group.nodes, group.hosts) for group in made.groups] == [(2, 1, ()), (4, 1, ())]
     assert told.stages == [(f"gloo among {ranks} ranks", 2.0 + starting_s(ranks), None) for ranks in (2, 4)]
     assert told.notes == []
-    options = made.options[1]
-    assert options["folder"] == Path("here/gloo-4-1")
-    assert [options[name] for name in ("threads_per_rank", "seconds", "rounds", "device")] == [3, 2.0, 5, "cpu"]
+    assert made.devices == ["cpu", "cpu"]
 
 
 def test_several_hosts_are_equal_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +115,7 @@ def test_on_a_gpu_copies_are_known_by_its_model(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(host, "cards", lambda: [host.Card("NVIDIA H200", 0)])
     cluster = probe_cluster(ProbeRequest(backends=("nccl",)), Told())
     assert (cluster.device, cluster.gpu, cluster.copy_s_per_byte, cluster.slots_per_node) == ("gpu", "H200", 0.0, 2)
-    assert made.options[0]["device"] == "cuda"
+    assert made.devices == ["cuda"]
     assert probe_cluster(ProbeRequest(device="cpu", slots=2, backends=("gloo",)), Told()).copy_s_per_byte == 1e-10
 
 
@@ -133,20 +131,23 @@ def test_a_group_is_launched_with_its_engine_and_read_back(tmp_path: Path, monke
 
     def run(program: RankProgram) -> None:
         programs.append(program)
+        program.folder.mkdir()
         line = msgspec.json.encode(Timed(operation="allreduce", bytes=4, seconds=[2.0], cpu_seconds=[1.0]))
         for rank in range(program.np):
             (program.folder / file_of(rank)).write_bytes(line + b"\n")
 
     monkeypatch.setattr(probe, "run_ranks", run)
     group = Group(backend="horovod-gloo", ranks=3, nodes=1, hosts=(Host("a", 3),))
-    made = probe_group(group, folder=tmp_path, threads_per_rank=2, seconds=1.5, rounds=4, env={"A": "1"})
+    asked = ProbeRequest(folder=str(tmp_path), threads_per_rank=2, seconds=1.5, rounds=4, env={"A": "1"})
+    made = probe_group(group, asked, "cpu", Place(env={"B": "2"}))
     assert [(costs.ranks, costs.seconds) for costs in made.costs] == [(3, (2.0,))]
     (program,) = programs
     assert program.task == ProbeTask(
         engine="horovod", knobs={"controller": "gloo"}, device="cpu", rounds=4, seconds=1.5, sizes=SIZES
     )
-    assert (program.np, program.launcher, program.threads_per_rank) == (3, "horovodrun", 2)
-    assert (program.hosts, program.env, program.writes) == (group.hosts, {"A": "1"}, "probe-rank*.jsonl")
+    assert program.folder == tmp_path / "horovod-gloo-3-1"
+    assert (program.np, program.threads_per_rank) == (3, 2)
+    assert (program.hosts, program.env, program.writes) == (group.hosts, {"A": "1", "B": "2"}, "probe-rank*.jsonl")
 
 
 def timed(seconds: float, size: int = 4) -> Timed:
@@ -197,8 +198,8 @@ def test_a_tenth_of_the_repetitions_is_left_out_from_ten_on() -> None:
 @pytest.mark.launches
 def test_real_ranks_time_gathers_and_scatters_where_they_are_asked_for(tmp_path: Path) -> None:
     group = Group(backend="gloo", ranks=2, nodes=1)
-    asked: dict[str, Any] = {"folder": tmp_path / "probe", "threads_per_rank": 1, "seconds": 0.5, "rounds": 1}
-    made = probe_group(group, **asked, sizes=(4, 1 << 16), operations=SHARDING)
+    asked = ProbeRequest(folder=str(tmp_path), threads_per_rank=1, seconds=0.5, rounds=1)
+    made = probe_group(group, asked, "cpu", Place(), SHARDING, sizes=(4, 1 << 16))
     assert [costs.operation for costs in made.costs] == ["allgather", "reducescatter"]
     assert all(costs.sizes_bytes == (4, 1 << 16) for costs in made.costs)
     assert all(min(costs.seconds) > 0 for costs in made.costs)

@@ -7,8 +7,9 @@ import pytest
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.profile import assemble, read_blocks
+from scalescope.estimation.profile_blocks import Block, Model, ProfileTask, Sharding, file_of
 from scalescope.estimation.profile_plan import steps_of_block
-from scalescope.estimation.profile_ranks import Block, Director, Model, ProfileTask, file_of
+from scalescope.estimation.profile_ranks import Director
 from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.stats import standard_error
 
@@ -144,13 +145,35 @@ def test_engine_cost_is_the_difference_of_paired_blocks() -> None:
         block(8, step_s, pair=kind)
         for step_s, kind in [(2.0, "bare"), (2.3, "wrapped"), (2.2, "wrapped"), (2.0, "bare")]
     ]
-    sharded = [block(8, step_s, pair=kind) for step_s, kind in [(2.0, "bare"), (3.0, "sharded")]]
-    found = assembled([block(8, 1.0), *pairs, *sharded])
+    found = assembled([block(8, 1.0), *pairs])
     assert found.ddp_s == pytest.approx(0.25)
-    assert found.fsdp2_s == pytest.approx(1.0)
-    assert assembled([block(), *pairs]).fsdp2_s is None
     assert found.points[0].step_s == 1.0
     assert assembled([block()]).ddp_s is None
+
+
+def test_what_sharding_adds_is_told_by_ranks_without_what_was_made_up() -> None:
+    def pair(ranks: int, *sides: tuple[str, float, int], launch: int = 0) -> list[Block]:
+        given = {"ranks": ranks, "launch": launch}
+        return [
+            block(8, step_s, pair=kind, memory_bytes=bytes_, fill_s=0.5 * (kind == "sharded"), **given)
+            for kind, step_s, bytes_ in sides
+        ]
+
+    blocks = [
+        block(8, 2.0),
+        *pair(2, ("bare", 2.0, 900), ("sharded", 3.0, 700), ("sharded", 3.1, 700), ("bare", 2.0, 900)),
+        *pair(8, ("bare", 2.0, 900), ("sharded", 2.4, 300)),
+        block(8, 2.0, launch=1),
+        *pair(2, ("bare", 3.0, 0), ("sharded", 4.2, 0), launch=1),
+    ]
+    found = assemble(MLP, MODEL, [blocks], 2, 12.5, Sharding(live_module="", reshards=False, ranks=(2, 8)))
+    assert [(point.ranks, point.batch, point.reshards, point.added_bytes) for point in found.sharded] == [
+        (2, 8, False, -200),
+        (8, 8, False, -600),
+    ]
+    assert [point.added_s for point in found.sharded] == pytest.approx([0.6, -0.1])
+    assert found.points[0].step_s == 2.0
+    assert assembled(blocks).sharded == ()
 
 
 def test_contention_that_launches_disagree_on_is_less_certain() -> None:

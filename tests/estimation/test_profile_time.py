@@ -8,7 +8,8 @@ import pytest
 
 from estimation.test_profiler import TASK, Ranks, directed
 from scalescope.engines import ddp_live
-from scalescope.estimation.profile_ranks import Block, file_of, main
+from scalescope.estimation.profile_blocks import Block, file_of
+from scalescope.estimation.profile_ranks import main
 
 
 def test_a_rank_that_is_not_the_first_follows_and_leaves_the_group(

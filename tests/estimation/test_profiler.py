@@ -12,7 +12,8 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation import profile_ranks
 from scalescope.estimation.profile import read_blocks, take_profile
-from scalescope.estimation.profile_ranks import Block, Director, Profiler, ProfileTask, file_of, follow, main
+from scalescope.estimation.profile_blocks import Block, ProfileTask, Sharding, file_of
+from scalescope.estimation.profile_ranks import Director, Profiler, follow, main
 from scalescope.jobs.rank_program import USAGE_MARK
 from scalescope.jobs.step_clock import StepTimes
 from scalescope.records.profile import WorkloadSpec
@@ -163,7 +164,7 @@ def test_a_model_is_described_by_its_parameters_and_buffers(tmp_path: Path) -> N
     model = torch.nn.Sequential(
         torch.nn.Linear(3, 2).to(torch.bfloat16), torch.nn.BatchNorm1d(2), torch.nn.SyncBatchNorm(5)
     )
-    profiler._clock.model = model
+    profiler.clock.model = model
     found = profiler.describe()
     assert found.names == ["0.weight", "0.bias", "1.weight", "1.bias", "2.weight", "2.bias"]
     assert found.bytes == [12, 4, 8, 8, 20, 20]
@@ -193,15 +194,23 @@ def test_a_real_process_alone_profiles_its_batch(tmp_path: Path) -> None:
 
 @pytest.mark.launches
 def test_launches_of_a_profile_measure_the_same_batches_and_what_engines_cost(tmp_path: Path) -> None:
-    sharding = find_engine("fsdp2").live_module
+    sharding = Sharding(live_module=find_engine("fsdp2").live_module, ranks=(2, 4))
     task = msgspec.structs.replace(TASK, batches=(2, 4), seconds=4.0, launches=2, together=(2,), sharding=sharding)
     made = take_profile(task, threads_per_rank=1, folder=tmp_path / "profile")
     blocks = [read_blocks(tmp_path / name, 2)[1][0] for name in ("profile", "profile-2")]
     assert [{block.batch for block in of_launch if block.copies == 1} for of_launch in blocks] == [{2, 4}, {2, 4}]
-    for kind in ("wrapped", "sharded"):
-        assert [sum(block.pair == kind for block in of_launch) for of_launch in blocks] == [2, 2]
+    assert [sum(block.pair == "wrapped" for block in of_launch) for of_launch in blocks] == [2, 2]
     assert made.ddp_s is not None
-    assert made.fsdp2_s is not None
+    sharded = [[block for block in of_launch if block.pair == "sharded"] for of_launch in blocks]
+    assert [[block.ranks for block in of_launch] for of_launch in sharded] == [[2, 2, 4, 4]] * 2
+    assert all(0 < block.fill_s < block.step_s for of_launch in sharded for block in of_launch), (
+        "collectives are made up"
+    )
+    assert [(point.ranks, point.batch) for point in made.sharded] == [(2, 2), (4, 2)]
+    # A rank of 4 holds half of what a rank of 2 does: parameters and gradients, which this optimizer adds nothing to.
+    held = 2 * sum(gradient.bytes for gradient in made.gradients)
+    two, four = (point.added_bytes for point in made.sharded)
+    assert two - four == pytest.approx(held / 4, rel=0.25)
     assert [(each.copies, each.batch) for each in made.crowds] == [(2, 2), (2, 4)]
 
 

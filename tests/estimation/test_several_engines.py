@@ -11,6 +11,7 @@ from scalescope.errors import UsageError
 from scalescope.estimation.estimate import dry_run, estimate_request
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Prediction
+from scalescope.records.profile import ShardedPoint
 from scalescope.show.prediction import engine_words, grids
 from scalescope.simulator.grid import Question, predict, together
 
@@ -18,8 +19,8 @@ TIMES = ("--step-time", "1=20ms,8=110ms", "--np", "1,8,16")
 CLUSTER = str(Path(__file__).parents[2] / "examples" / "clusters" / "h200-4x8.toml")
 
 
-def one(engine: str) -> Prediction:
-    profile = proportional(1, 8, sample_s=0.1, gradient_mib=4.0)
+def one(engine: str, **more: object) -> Prediction:
+    profile = proportional(1, 8, sample_s=0.1, gradient_mib=4.0, **more)
     knobs = Knobs(engine=engine, values={})
     return predict(Question(profile=profile, cluster=described(100.0), knobs=knobs, np=(1, 2, 8), batches=(1, 8)))
 
@@ -32,6 +33,16 @@ def test_the_cells_of_a_joint_map_are_those_of_each_engine() -> None:
         assert [cell.step_s for cell in own] == [cell.step_s for cell in prediction.cells]
     assert [grid.engine for grid in grids(both)] == ["ddp", "fsdp2"]
     assert together(alone[:1]) == alone[0]
+
+
+def test_a_map_says_that_sharding_was_not_measured() -> None:
+    warning = "memory of fsdp2 is modelled, and what fsdp2 itself costs a process is left out"
+    assert warning in one("fsdp2").warnings
+    assert warning not in one("ddp").warnings
+    point = ShardedPoint(ranks=2, batch=1, reshards=None, added_s=0.01, added_bytes=0)
+    measured = one("fsdp2", sharded=(point,))
+    assert warning not in measured.warnings
+    assert measured.own_s > 0.01, "the optimizer of a shard takes less"
 
 
 def test_the_faster_engine_is_recommended_and_compared() -> None:

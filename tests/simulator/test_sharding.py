@@ -8,7 +8,7 @@ from scalescope.engines import find_engine
 from scalescope.engines.base import in_blocks
 from scalescope.engines.fsdp2_live import blocks_of
 from scalescope.records.job import Knobs
-from scalescope.records.profile import Gradient, WorkloadSpec
+from scalescope.records.profile import Gradient, ShardedPoint, WorkloadSpec
 from scalescope.simulator.gpu import copy_s_per_byte
 from scalescope.simulator.step import predicted_step
 from scalescope.workloads import load
@@ -85,9 +85,40 @@ def test_accumulation_gathers_in_every_pass_and_reduces_once() -> None:
     assert made.step_s.tolist() == [3 * (2 + 4 + 0.5 * 6) + 4 + 0.5]
 
 
-def test_what_fsdp2_costs_by_itself_comes_once_in_every_pass() -> None:
-    measured = msgspec.structs.replace(FOUR, fsdp2_s=0.25)
+def added(*points: tuple[int, int, float, int]):
+    """The profile with what sharding adds to a step of one process: ranks, batch, seconds, MiB."""
+    sharded = tuple(
+        ShardedPoint(ranks=ranks, batch=batch, reshards=None, added_s=seconds, added_bytes=mib * MIB)
+        for ranks, batch, seconds, mib in points
+    )
+    return msgspec.structs.replace(FOUR, sharded=sharded)
+
+
+def test_what_sharding_itself_costs_is_in_every_pass() -> None:
+    measured = added((2, 8, 0.25 - 1 / 2, 0))  # the optimizer saves half of its second on half of the parameters
     assert (fsdp2(measured, ranks=[1, 2]).step_s - fsdp2(ranks=[1, 2]).step_s).tolist() == [0, 0.25]
+    noise = added((2, 8, -0.75, 0))
+    assert fsdp2(noise).step_s.tolist() == fsdp2().step_s.tolist()
+
+
+def test_measured_copies_are_not_modelled_again() -> None:
+    copying = described(copy_s_per_byte=0.1 / MIB)
+    assert fsdp2(cluster=copying).step_s > fsdp2().step_s
+    measured = added((2, 8, 0.25 - 1 / 2, 0))
+    assert fsdp2(measured, copying).step_s.tolist() == fsdp2(measured).step_s.tolist()
+
+
+def test_measured_memory_lies_on_lines_over_the_share_of_a_rank_and_the_batch() -> None:
+    measured = added((2, 8, 0.0, -6), (8, 8, 0.0, -9), (2, 24, 0.0, -2), (8, 24, 0.0, -5))
+    batches = [8, 8, 8, 8, 8, 16, 48]
+    alone = fsdp2(measured, ranks=[1] * len(batches), batches=batches).memory_bytes
+    made = fsdp2(measured, ranks=[1, 2, 4, 8, 16, 2, 2], batches=batches).memory_bytes
+    assert np.round((alone - made) / MIB).tolist() == [0, 6, 8, 9, 9, 4, 2]
+
+
+def test_what_was_measured_with_another_setting_does_not_count() -> None:
+    kept = fsdp2(added((2, 8, 5.0, -6)), reshard_after_forward=False)
+    assert kept.step_s.tolist() == fsdp2(reshard_after_forward=False).step_s.tolist()
 
 
 def test_parameters_and_state_are_shared_and_buffers_of_the_largest_block_are_whole() -> None:

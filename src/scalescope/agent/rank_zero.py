@@ -268,20 +268,11 @@ class RankZero:
             yield 1
             _give_back()
             resident = _status("VmRSS:")
-            with profiler.record_function(_BETWEEN):
-                pass
+            between_steps()
             yield 1
         finally:
             profile.__exit__(None, None, None)
-        events = sorted(profile.kineto_results.events(), key=lambda each: each.start_ns())
-        level = start = most = 0
-        for each in events:
-            if each.name() == _BETWEEN:
-                start = most = level
-            elif each.name() == "[memory]":
-                level += each.nbytes()
-                most = max(most, level)
-        self._weighed = resident + most - start if resident else 0
+        self._weighed = resident + risen_bytes(profile) if resident else 0
 
     def _forget_peak(self) -> None:
         """Reset the peak of memory: building the model may take more than a step does."""
@@ -343,6 +334,27 @@ class RankZero:
             threads=torch.get_num_threads(),
             **facts,
         )
+
+
+def between_steps() -> None:
+    """Mark the point in a profile of torch's from which `risen_bytes` counts."""
+    import torch
+
+    with torch.autograd.profiler.record_function(_BETWEEN):
+        pass
+
+
+def risen_bytes(profile: Any) -> int:
+    """Bytes by which allocations rose, at their peak, above what was allocated between two steps."""
+    events = sorted(profile.kineto_results.events(), key=lambda each: each.start_ns())
+    level = start = most = 0
+    for each in events:
+        if each.name() == _BETWEEN:
+            start = most = level
+        elif each.name() == "[memory]":
+            level += each.nbytes()
+            most = max(most, level)
+    return most - start
 
 
 def _give_back() -> None:

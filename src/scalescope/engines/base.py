@@ -10,7 +10,7 @@ import msgspec
 from scalescope.errors import UsageError
 from scalescope.records.cluster import Operation
 from scalescope.records.job import Knob, Knobs, KnobValue
-from scalescope.records.profile import Gradient, ModelProfile
+from scalescope.records.profile import Gradient, ModelProfile, ShardedPoint
 from scalescope.text import assignment, did_you_mean, knob_name, plain
 
 MIB = 1024 * 1024
@@ -52,6 +52,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     agreements_kept: bool = True
     # Of an engine that shards, instead of messages: in the order of forward, the root's group first if it has one.
     shards: tuple[ShardGroup, ...] = ()
+    sharded: tuple[ShardedPoint, ...] = ()  # What sharding like this was measured to add to a step
 
 
 def one_by_one(gradients: Sequence[Gradient]) -> tuple[Message, ...]:

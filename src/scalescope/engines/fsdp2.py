@@ -36,11 +36,13 @@ class Fsdp2(OverTorch):
 
     def exchange(self, profile: ModelProfile, values: Mapping[str, KnobValue]) -> Exchange:
         """A group for each block and one for the rest, as `fsdp2_live.wrap` shards a MODEL."""
-        reshards = values.get("reshard_after_forward")
+        value = values.get("reshard_after_forward")
+        reshards = None if value is None else bool(value)
         return Exchange(
             backend=self.backend(profile, values),
             messages=(),
-            shards=in_blocks(profile.gradients, None if reshards is None else bool(reshards)),
+            shards=in_blocks(profile.gradients, reshards),
+            sharded=tuple(point for point in profile.sharded if point.reshards == reshards),
         )
 
 

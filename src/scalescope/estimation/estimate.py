@@ -17,7 +17,7 @@ from scalescope.estimation.calibration import calibration, remember
 from scalescope.estimation.link_probe import USUAL_OPERATIONS
 from scalescope.estimation.places import place_here, processes_of, slots_here, this_machine, threads_of
 from scalescope.estimation.profile import check_profile, launches_of, of_one_pass, take_profile
-from scalescope.estimation.profile_ranks import ProfileTask
+from scalescope.estimation.profile_blocks import ProfileTask, Sharding
 from scalescope.estimation.script import dry_run_script, estimate_script
 from scalescope.estimation.step_time import (
     check_device,
@@ -102,7 +102,7 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
         save(plan, folder / PLAN)
         # A part that was finished before an interruption is used again.
         profile = given or (load(folder / PROFILE, ModelProfile) if (folder / PROFILE).exists() else None)
-        profile = profile or _profile(request, threads, processes, described, folder, progress)
+        profile = profile or _profile(request, asked_knobs, threads, processes, described, folder, progress)
         save(profile, folder / PROFILE)
         if remade := sum(point.remade for point in profile.points):
             progress.note(f"Profile: {plural(remade, 'block')} of steps measured again, other programs were busy.")
@@ -263,6 +263,7 @@ def _joined(probed: Sequence[Cluster]) -> Cluster:
 
 def _profile(
     request: EstimateRequest,
+    asked_knobs: Sequence[Knobs],
     threads: int,
     processes: Sequence[int],
     described: Cluster | None,
@@ -287,6 +288,16 @@ def _profile(
     launches = 1 if on_gpu(request) else launches_of(request.seconds)
     expected_s = request.seconds + launches * starting_s(ranks)
     progress.stage(f"profile of {request.trained.model} on one process", expected_s)
+    sharding = None
+    for knobs in asked_knobs:
+        engine = find_engine(knobs.engine)
+        if engine.shards and max(processes) > 1:
+            reshards = knobs.values.get("reshard_after_forward")
+            sharding = Sharding(
+                live_module=engine.live_module,
+                reshards=None if reshards is None else bool(reshards),
+                ranks=tuple(sorted({2, max(processes)})),  # what lies between them follows
+            )
     task = ProfileTask(
         workload=of_one_pass(request.trained),
         batches=tuple(sorted(batches)),
@@ -295,7 +306,7 @@ def _profile(
         repeats=-(-request.repeats // launches),
         together=together,
         launches=launches,
-        sharding=next((engine.live_module for engine in map(find_engine, request.engines) if engine.shards), ""),
+        sharding=sharding,
     )
     return take_profile(task, threads_per_rank=threads, folder=folder / "profile", timeout_s=request.timeout_s)
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from scalescope import host
-from scalescope.engines import check_backend, find_engine, knobs_of
+from scalescope.engines import check_backend, knobs_of
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.link_probe import SIZES, USUAL_OPERATIONS
 from scalescope.estimation.probe_ranks import (
@@ -23,7 +23,7 @@ from scalescope.estimation.probe_ranks import (
     file_of,
 )
 from scalescope.jobs.folders import result_folder
-from scalescope.jobs.rank_program import RankProgram, place_of, run_ranks, starting_s
+from scalescope.jobs.rank_program import Place, RankProgram, place_of, run_ranks, starting_s
 from scalescope.jobs.request import in_nodes
 from scalescope.options import read
 from scalescope.progress import Progress
@@ -108,21 +108,7 @@ def probe_cluster(request: ProbeRequest, progress: Progress, operations: Sequenc
         for group in groups(backend, slots, hosts):
             words = f"{backend} among {group.ranks} ranks" + (f" on {group.nodes} nodes" if group.nodes > 1 else "")
             progress.stage(words, request.seconds + starting_s(group.ranks))
-            found.append(
-                probe_group(
-                    group,
-                    folder=Path(request.folder) / f"{backend}-{group.ranks}-{group.nodes}",
-                    threads_per_rank=request.threads_per_rank,
-                    seconds=request.seconds,
-                    rounds=request.rounds,
-                    device=device,
-                    ssh=request.ssh,
-                    env={**place.env, **request.env},
-                    launcher=place.launcher,
-                    timeout_s=request.timeout_s,
-                    operations=operations,
-                )
-            )
+            found.append(probe_group(group, request, device, place, operations))
             if found[-1].remark:
                 progress.note(f"{words[0].upper()}{words[1:]}: {found[-1].remark}.")
     # On a GPU the host's wait for each copy would count; what DDP costs there is known by the GPU's model.
@@ -158,27 +144,21 @@ def groups(backend: str, slots: int, hosts: tuple[Host, ...]) -> list[Group]:
 
 def probe_group(
     group: Group,
-    *,
-    folder: Path,
-    threads_per_rank: int,
-    seconds: float,
-    rounds: int,
-    device: str = "cpu",
-    ssh: str = "ssh",
-    env: dict[str, str] | None = None,
-    launcher: str = "",
-    timeout_s: float = 600.0,
-    sizes: Sequence[int] = SIZES,
+    request: ProbeRequest,
+    device: str,
+    place: Place,
     operations: Sequence[str] = USUAL_OPERATIONS,
+    sizes: Sequence[int] = SIZES,
 ) -> Findings:
-    """Launch the ranks of one group and read what they timed."""
+    """Launch the ranks of one group, below the folder of the request, and read what they timed."""
     knobs = knobs_of(group.backend)
+    folder = Path(request.folder) / f"{group.backend}-{group.ranks}-{group.nodes}"
     task = ProbeTask(
         engine=knobs.engine,
         knobs=dict(knobs.values),
         device=device,
-        rounds=rounds,
-        seconds=seconds,
+        rounds=request.rounds,
+        seconds=request.seconds,
         sizes=tuple(sizes),
         operations=tuple(operations),
     )
@@ -188,14 +168,14 @@ def probe_group(
             task=task,
             np=group.ranks,
             knobs=knobs,
-            launcher=launcher or find_engine(knobs.engine).launcher(knobs.values),
+            launcher=place.launcher,
             folder=folder,
-            threads_per_rank=threads_per_rank,
+            threads_per_rank=request.threads_per_rank,
             hosts=group.hosts,
-            env=env or {},
-            ssh=ssh,
+            env={**place.env, **request.env},
+            ssh=request.ssh,
             writes="probe-rank*.jsonl",
-            timeout_s=timeout_s,
+            timeout_s=request.timeout_s,
         )
     )
     return findings(group, read_lines(folder, group.ranks))

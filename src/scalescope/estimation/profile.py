@@ -13,12 +13,19 @@ import msgspec
 
 from scalescope.engines import USUAL
 from scalescope.errors import UsageError, WorkFailed
+from scalescope.estimation.profile_blocks import Block, Model, Pair, ProfileTask, Sharding, file_of
 from scalescope.estimation.profile_plan import misses_of
-from scalescope.estimation.profile_ranks import Block, Model, ProfileTask, file_of
 from scalescope.jobs.interpreter import torch_version
 from scalescope.jobs.rank_program import RankProgram, run_ranks
 from scalescope.records.job import Knobs
-from scalescope.records.profile import Contention, Gradient, ModelProfile, ProfilePoint, WorkloadSpec
+from scalescope.records.profile import (
+    Contention,
+    Gradient,
+    ModelProfile,
+    ProfilePoint,
+    ShardedPoint,
+    WorkloadSpec,
+)
 from scalescope.records.request import EstimateRequest
 from scalescope.records.run import QUIET
 from scalescope.records.store import complete_lines
@@ -69,7 +76,7 @@ def take_profile(task: ProfileTask, *, threads_per_rank: int, folder: Path, time
         task = msgspec.structs.replace(task, batches=tuple(sorted(chosen)) or task.batches, every=True)
         if sum(step_s for block in made[0] for step_s in _steps(block)) > _LATE * task.seconds:
             break
-    return assemble(task.workload, model, blocks, threads_per_rank, time.monotonic() - began)
+    return assemble(task.workload, model, blocks, threads_per_rank, time.monotonic() - began, task.sharding)
 
 
 def launches_of(seconds: float) -> int:
@@ -88,14 +95,19 @@ def read_blocks(folder: Path, ranks: int) -> tuple[Model, list[list[Block]]]:
 
 
 def assemble(
-    workload: WorkloadSpec, model: Model, blocks: Sequence[Sequence[Block]], threads_per_rank: int, seconds: float
+    workload: WorkloadSpec,
+    model: Model,
+    blocks: Sequence[Sequence[Block]],
+    threads_per_rank: int,
+    seconds: float,
+    sharding: Sharding | None = None,
 ) -> ModelProfile:
     """The record that the blocks amount to; blocks are by rank, in the order in which they were made."""
     alone: dict[int, list[Block]] = {}
     for block in blocks[0]:
         if block.copies == 1 and not block.failed and not block.pair:
             alone.setdefault(block.batch, []).append(block)
-    failed = [block for block in blocks[0] if block.failed]
+    failed = [block for block in blocks[0] if block.failed and not block.pair]
     if not alone:
         why = f"a step with batch {failed[0].batch} ({failed[0].failed})" if failed else "any step"
         raise UsageError(f"{workload.model} cannot run {why}: try a smaller --batch, or a machine with more memory")
@@ -106,6 +118,7 @@ def assemble(
     errors = standard_errors([[block.step_s for block in _best(alone[batch])] for batch in sizes])
     spread = _launch_spread([_by_launch(_best(made)) for made in alone.values()]) if model.device == "cpu" else 0.0
     launches = len({block.launch for block in blocks[0]})
+    ddp_s = [wrapped.step_s - bare.step_s for bare, wrapped in _pairs(blocks[0], "wrapped")]
     points = [
         # Blocks of one launch share what is special about it, blocks of several show it.
         _point(
@@ -136,8 +149,8 @@ def assemble(
         too_large=min((block.batch for block in failed if block.copies == 1), default=None),
         seconds=seconds,
         launch_spread=spread,
-        ddp_s=_added_s(blocks[0], "wrapped"),
-        fsdp2_s=_added_s(blocks[0], "sharded"),
+        ddp_s=median(ddp_s) if ddp_s else None,
+        sharded=_sharded_points(blocks[0], sharding.reshards) if sharding else (),
     )
 
 
@@ -171,14 +184,37 @@ def _launch_spread(steps_s: Sequence[Sequence[float]]) -> float:
     return math.sqrt((_USUAL_WEIGHT * _USUAL_SPREAD**2 + squares) / (_USUAL_WEIGHT + freedom))
 
 
-def _added_s(blocks: Sequence[Block], kind: str) -> float | None:
-    """Time that an engine adds to a step: the median over pairs of blocks; None: there are none."""
-    differences = [
-        (one.step_s - other.step_s) * (1 if one.pair == kind else -1)
-        for one, other in itertools.pairwise([block for block in blocks if block.pair])
-        if one.launch == other.launch and {one.pair, other.pair} == {"bare", kind}
-    ]
-    return median(differences) if differences else None
+def _pairs(blocks: Sequence[Block], kind: Pair) -> list[tuple[Block, Block]]:
+    """Blocks of the bare model, each with one of an engine that was made right before or after it."""
+    found = []
+    for one, other in itertools.pairwise([block for block in blocks if block.pair and not block.failed]):
+        bare, engine = (one, other) if one.pair == "bare" else (other, one)
+        alike = (one.launch, one.ranks, one.batch) == (other.launch, other.ranks, other.batch)
+        if alike and (bare.pair, engine.pair) == ("bare", kind):
+            found.append((bare, engine))
+    return found
+
+
+def _sharded_points(blocks: Sequence[Block], reshards: bool | None) -> tuple[ShardedPoint, ...]:
+    """What sharding adds to a step, by ranks and batch: medians over pairs of blocks."""
+    of_place: dict[tuple[int, int], list[tuple[Block, Block]]] = {}
+    for bare, sharded in _pairs(blocks, "sharded"):
+        of_place.setdefault((sharded.ranks, sharded.batch), []).append((bare, sharded))
+    points = []
+    for (ranks, batch), pairs in sorted(of_place.items()):
+        weighed = [sharded.memory_bytes - bare.memory_bytes for bare, sharded in pairs if sharded.memory_bytes]
+        if not weighed:  # the launch that looks at memory did not come this far
+            continue
+        points.append(
+            ShardedPoint(
+                ranks=ranks,
+                batch=batch,
+                reshards=reshards,
+                added_s=median(sharded.step_s - sharded.fill_s - bare.step_s for bare, sharded in pairs),
+                added_bytes=round(median(weighed)),
+            )
+        )
+    return tuple(points)
 
 
 def _order(blocks: Sequence[Block]) -> list[int]:

@@ -1,7 +1,6 @@
 """The program that makes a profile: rank 0 steps alone, and at times all ranks of the host step next to each other."""
 
 import contextlib
-import dataclasses
 import importlib
 import itertools
 import platform
@@ -10,18 +9,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from scalescope.engines import PLAIN, USUAL
 from scalescope.errors import ScalescopeError, UsageError
+from scalescope.estimation.profile_blocks import Block, Model, ProfileTask, file_of
+from scalescope.estimation.profile_engines import EngineCosts
 from scalescope.estimation.profile_plan import expected_bytes, next_batch, steps_of_block
 from scalescope.jobs.load import LoadMeter
 from scalescope.jobs.rank_program import USAGE_MARK
 from scalescope.jobs.step_clock import StepClock, forget_peak, memory_limit, peak_bytes
 from scalescope.jobs.train_model import device_named, end
-from scalescope.records.profile import WorkloadSpec
 from scalescope.records.run import QUIET
 from scalescope.records.store import LineWriter
 from scalescope.workloads.references import one_line
@@ -29,68 +29,10 @@ from scalescope.workloads.references import one_line
 Clock = Callable[[], float]  # Seconds
 
 _PATIENCE = 1.6  # Times its own length that a disturbed profile may take
-_PAIRS = 2  # Of blocks with DDP and without it in one launch
 _LARGEST_STEP = 15  # A batch whose single step takes more than this part of the time is not tried
 # Of the device's memory, beyond which a batch is not tried on a CPU: the system would end the process.
 _MEMORY_SHARE = 0.85
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "defaultcpuallocator")  # In torch's RuntimeErrors
-
-
-class ProfileTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Task of a profile: what to measure, and how long it may take."""
-
-    workload: WorkloadSpec
-    batches: tuple[int, ...]
-    device: str
-    seconds: float
-    repeats: int  # Blocks of every batch size that are wanted
-    together: tuple[int, ...]  # Numbers of ranks that step next to each other, to see CPU contention
-    launches: int = 1  # Of this program, each of which has `seconds`
-    sharding: str = ""  # The live module of an engine that shards, whose own cost is to be seen too
-    every: bool = False  # All batch sizes, because an earlier launch chose them; otherwise those that matter
-
-
-class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters and buffers of the model; the first line of rank 0."""
-
-    names: list[str]
-    bytes: list[int]
-    element_bytes: list[int]
-    buffers_bytes: list[int]
-    buffers: int = 0
-    norm_channels: list[int] = []
-    torch: str
-    device: str
-    hostname: str
-    memory_limit_bytes: int
-
-
-class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """Some steps in a row of one rank, as written down when they are done."""
-
-    batch: int
-    copies: int
-    forward_s: list[float] = []
-    backward_s: list[float] = []
-    optimizer_s: list[float] = []
-    cpu_s: list[float] = []
-    ready_s: dict[str, float] = {}  # By position among the parameters; the median over the steps
-    memory_bytes: int = 0
-    foreign_cores: float = 0.0
-    failed: str = ""  # Why this batch cannot be run; empty when it can
-    launch: int = 0
-    # One of two blocks in a row that tell what DDP (wrapped) or an engine that shards (sharded) costs.
-    pair: Literal["", "bare", "wrapped", "sharded"] = ""
-
-    @property
-    def step_s(self) -> float:
-        """The median step."""
-        return median(map(sum, zip(self.forward_s, self.backward_s, self.optimizer_s, strict=True)))
-
-
-def file_of(rank: int) -> str:
-    """File to which a rank writes its blocks."""
-    return f"profile-rank{rank}.jsonl"
 
 
 class Profiler:
@@ -106,7 +48,7 @@ class Profiler:
                 f"{task.workload.model} has SyncBatchNorm layers, which torch runs on GPUs only: estimate it there "
                 "(or with --profile), or build it with BatchNorm"
             )
-        self._task, self._device, self._clock = task, device, StepClock(workload, device)
+        self._task, self._device, self.clock = task, device, StepClock(workload, device)
         self.write = LineWriter(path).write
         self._batch = 0
 
@@ -114,9 +56,9 @@ class Profiler:
         """Parameters, buffers and where this is."""
         import torch
 
-        named = list(self._clock.model.named_parameters())
+        named = list(self.clock.model.named_parameters())
         kinds: dict[str, int] = {}
-        for buffer in self._clock.model.buffers():
+        for buffer in self.clock.model.buffers():
             kinds[str(buffer.dtype)] = kinds.get(str(buffer.dtype), 0) + buffer.numel() * buffer.element_size()
         cuda = self._device.type == "cuda"
         return Model(
@@ -124,8 +66,8 @@ class Profiler:
             bytes=[parameter.numel() * parameter.element_size() for _, parameter in named],
             element_bytes=[parameter.element_size() for _, parameter in named],
             buffers_bytes=list(kinds.values()),
-            buffers=sum(1 for _ in self._clock.model.buffers()),
-            norm_channels=_synchronized_norms(self._clock.model),
+            buffers=sum(1 for _ in self.clock.model.buffers()),
+            norm_channels=_synchronized_norms(self.clock.model),
             torch=str(torch.__version__),
             device=torch.cuda.get_device_name(self._device) if cuda else "cpu",
             hostname=platform.node(),
@@ -145,55 +87,15 @@ class Profiler:
         self.write(block)
         return block
 
-    def pairs(self, batch: int, count: int) -> None:
-        """Blocks of the model in DDP, or sharded, over a group of one, and bare, in pairs whose order alternates.
-
-        They have models of their own: hooks that an engine leaves on parameters would slow the bare one down.
-        """
-        import torch
-        import torch.distributed as dist
-        from torch.distributed.device_mesh import DeviceMesh
-
-        from scalescope.workloads import load
-
-        group = dist.new_group([0], use_local_synchronization=True)
-        apart = load(self._task.workload)
-        wrapped = torch.nn.parallel.DistributedDataParallel(apart.model, process_group=group)
-        self._pairs(batch, count, "wrapped", dataclasses.replace(apart, model=wrapped))
-        if self._task.sharding:
-            apart = load(self._task.workload)
-            live, mesh = importlib.import_module(self._task.sharding), DeviceMesh.from_group(group, "cpu")
-            sharded, _ = live.wrap(apart.model, apart.optimizer, {}, mesh=mesh)
-            self._pairs(batch, count, "sharded", dataclasses.replace(apart, model=sharded))
-
-    def _pairs(self, batch: int, count: int, kind: Literal["wrapped", "sharded"], other: Any) -> None:
-        clocks = {"bare": self._clock, kind: StepClock(other, self._device)}
-        for clock in clocks.values():
-            clock.use(batch)
-            for _ in range(3):  # DDP rebuilds its buckets after the first
-                step_s = sum(clock.step()[:3])
-        for number in range(count):
-            for name in sorted(clocks, reverse=bool(number % 2)):
-                times = [clocks[name].step() for _ in range(max(steps_of_block(step_s) // 2, 2))]
-                block = Block(
-                    batch=batch,
-                    copies=1,
-                    forward_s=[each.forward_s for each in times],
-                    backward_s=[each.backward_s for each in times],
-                    optimizer_s=[each.optimizer_s for each in times],
-                    pair=name,  # type: ignore[arg-type]
-                )
-                self.write(block)
-
     def _steps(self, batch: int, copies: int, steps: int) -> Block:
         if batch != self._batch:
-            self._clock.use(batch)
-            self._clock.step()  # takes memory that no later step takes
+            self.clock.use(batch)
+            self.clock.step()  # takes memory that no later step takes
             forget_peak(self._device)
-            self._batch, self._step_s = batch, sum(self._clock.step()[:3])
+            self._batch, self._step_s = batch, sum(self.clock.step()[:3])
         meter = LoadMeter()
         began = time.perf_counter()
-        times = [self._clock.step() for _ in range(steps or steps_of_block(self._step_s))]
+        times = [self.clock.step() for _ in range(steps or steps_of_block(self._step_s))]
         own_cores = sum(each.cpu_s for each in times) / (time.perf_counter() - began)
         ready = {
             str(position): median(each.ready_s[position] for each in times if position in each.ready_s)
@@ -261,6 +163,11 @@ class Director:
                     self._alone(batch)
         self._live.agree(0)
 
+    @property
+    def measured(self) -> list[int]:
+        """Batch sizes that ran."""
+        return sorted(self._blocks)
+
     def _patience(self) -> float:
         """The part of its time that the profile may take: more while other programs leave nothing undisturbed."""
         undisturbed = all(map(self._quiet, self._blocks)) and all(self._quiet_rounds.values())
@@ -322,17 +229,27 @@ def main(arguments: list[str]) -> int:
         if rank == 0:
             model = profiler.describe()
             profiler.write(model)
-            Director(task, profiler, live, model.memory_limit_bytes).run()
+            director = Director(task, profiler, live, model.memory_limit_bytes)
+            director.run()
+            costs = EngineCosts(task.workload, profiler.clock, device, profiler.write)
             if task.together:
                 # A model that DDP cannot train as it is, or twice in memory: then that cost is not known.
                 with contextlib.suppress(RuntimeError, MemoryError, ValueError):
-                    profiler.pairs(min(task.batches), _PAIRS)
+                    costs.wrapped(min(task.batches))
         else:
             follow(profiler, live, rank)
     except ScalescopeError as problem:
         print(USAGE_MARK, problem, file=sys.stderr)
         return problem.exit_code
     live.finish()
+    if rank == 0 and task.sharding and director.measured:
+        # On a CPU copies and hooks take as long with any batch; a GPU hides more of them under larger ones.
+        smallest, largest = director.measured[0], director.measured[-1]
+        batches = sorted({smallest, largest}) if device.type == "cuda" else [smallest]
+        try:
+            costs.sharded(task.sharding, batches, weigh=not task.every)
+        except Exception as problem:  # memory of a second model, a torch that differs inside: the rest still counts
+            profiler.write(Block(batch=smallest, copies=1, pair="sharded", failed=one_line(problem)))
     return 0
 
 

@@ -19,6 +19,7 @@ from scalescope.jobs.output import last_lines
 from scalescope.jobs.own_ranks import is_launch_line
 from scalescope.jobs.plan import AGENT_HOOK
 from scalescope.jobs.rank_zero_log import (
+    Role,
     Seen,
     engine_of,
     memory_limit_here,
@@ -124,7 +125,8 @@ def run_as_rank_zero(
         foreign = meter.read().foreign_cores
         for written in folder.glob("writes-*"):  # by the script, where it could not be the user's
             shutil.rmtree(written, ignore_errors=True)
-        record = _record(what or " ".join(command), np, min(ranks_per_node, np), watch, ending, folder)
+        role = Role(what or " ".join(command), np, min(ranks_per_node, np))
+        record = _record(role, watch, ending, folder)
         return msgspec.structs.replace(record, copies=copies, foreign_cores=foreign)
 
 
@@ -211,8 +213,9 @@ def _has_enough(path: Path) -> bool:
         return b'"why": "enough"' in file.read()
 
 
-def _record(what: str, np: int, ranks_per_node: int, watch: _Watch, ending: Ending, folder: Path) -> RankZero:
+def _record(role: Role, watch: _Watch, ending: Ending, folder: Path) -> RankZero:
     """The record, or the error that says why there is none."""
+    np = role.np
     output = last_lines(folder / LAUNCHER_OUTPUT, 400)
     for line in output:
         if REFUSED in line:
@@ -222,16 +225,14 @@ def _record(what: str, np: int, ranks_per_node: int, watch: _Watch, ending: Endi
     ended_well = watch.over or enough or not ending.problem
     memory = next((found[1] for line in reversed(output) if (found := _OUT_OF_MEMORY.search(line))), "")
     if not (seen and ended_well) and (memory or (ending.code in (-9, 137) and not watch.over)):
-        return _without_memory(
-            what, np, ranks_per_node, seen, memory or "the process was killed, perhaps out of memory"
-        )
+        return _without_memory(role, seen, memory or "the process was killed, perhaps out of memory")
     if not ended_well and ending.code != EXIT_CODE:
         needs = peers_missed(seen) or _waits_for(output)
         why = f"{_why(watch, ending, output)}{f': {needs}' * bool(needs)} (see {folder / LAUNCHER_OUTPUT})"
         raise (UsageError if needs else WorkFailed)(f"as rank 0 of {np} {why}")
     if not seen:
         raise UsageError(f"as rank 0 of {np} the command made no optimizer step: name a script that trains with torch")
-    records = [record_of(what, np, ranks_per_node, each, seen) for each in seen]
+    records = [record_of(role, each, seen) for each in seen]
     middle = sorted(records, key=lambda each: each.step_s)[len(records) // 2]
     return msgspec.structs.replace(
         middle,
@@ -257,15 +258,13 @@ def _waits_for(output: Sequence[str]) -> str:
     return f"it needs real ranks (it waits for what another rank puts into the store{key})" if found else ""
 
 
-def _without_memory(what: str, np: int, ranks_per_node: int, seen: Sequence[Seen], text: str) -> RankZero:
+def _without_memory(role: Role, seen: Sequence[Seen], text: str) -> RankZero:
     """Memory ran out: that is an answer."""
     end = seen[0].end if seen else None
     gpu = end.gpu if end else ""
     is_gpu = bool(gpu) or "CUDA" in text
     return RankZero(
-        what=what,
-        np=np,
-        ranks_per_node=ranks_per_node,
+        **role._asdict(),
         engine=engine_of(seen[0], ()) if seen else "",
         device="gpu" if is_gpu else "cpu",
         gpu=gpu,

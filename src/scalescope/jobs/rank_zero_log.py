@@ -53,6 +53,14 @@ class _Line(msgspec.Struct):
     limit: int = 0
 
 
+class Role(NamedTuple):
+    """A command, and the rank 0 that it ran as."""
+
+    what: str
+    np: int
+    ranks_per_node: int
+
+
 class Seen(NamedTuple):
     """Everything that one process wrote."""
 
@@ -90,9 +98,9 @@ def peers_missed(seen: Iterable[Seen]) -> str:
     return f"it needs real ranks ({told[0]}): scalescope measure starts them" if told else ""
 
 
-def record_of(what: str, np: int, ranks_per_node: int, seen: Seen, together: Sequence[Seen]) -> RankZero:
+def record_of(role: Role, seen: Seen, together: Sequence[Seen]) -> RankZero:
     """The record of one process; of several that ran next to each other only steps count in which all of them did."""
-    end = seen.end
+    np, end = role.np, seen.end
     _check_batches(np, seen)
     if not end.steps:
         why = peers_missed([seen]) or "it has to train with torch.optim"
@@ -136,9 +144,7 @@ def record_of(what: str, np: int, ranks_per_node: int, seen: Seen, together: Seq
     blocks = seen.of("timed")
     fill_s = median(line.fill_s for line in recorded)
     return RankZero(
-        what=what,
-        np=np,
-        ranks_per_node=ranks_per_node,
+        **role._asdict(),
         batch=_usual(step.samples for step in [*steps, *seen.log.steps()]),
         engine=engine,
         backend=end.backend,

@@ -64,6 +64,14 @@ class StepClock:
             _between(begin, forward), _between(forward, backward), _between(backward, end), ready, cpu_s() - used
         )
 
+    def held_bytes(self) -> int:
+        """Bytes that stay between two steps: of shards those of this rank."""
+        tensors = [*self.model.parameters(), *self.model.buffers()]
+        tensors += [each.grad for each in self.model.parameters() if each.grad is not None]
+        tensors += [value for state in self._optimizer.state.values() for value in state.values()]
+        local = [each.to_local() if hasattr(each, "to_local") else each for each in tensors]
+        return sum(each.numel() * each.element_size() for each in local if hasattr(each, "element_size"))
+
     def _note(self, position: int) -> Callable[[Any], None]:
         ready, mark = self._ready, self._mark
 

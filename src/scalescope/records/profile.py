@@ -109,6 +109,19 @@ class Contention(msgspec.Struct, frozen=True, kw_only=True):
     residuals: Residuals | None = None  # None: the profile keeps nothing but `noise`
 
 
+class ShardedPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One process as rank 0 of `ranks` that share its model in shards, against the same process with the whole model.
+
+    Collectives took no time, so this is what sharding itself costs: hooks and copies, less optimizer, less memory.
+    """
+
+    ranks: int
+    batch: int
+    reshards: bool | None  # The knob reshard_after_forward; None: its default
+    added_s: float  # Of a step
+    added_bytes: int  # At the peak of memory; below 0 where shards take less than the whole model
+
+
 class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):
     """The compute side of an estimate: saved once, used for every engine, cluster and number of processes."""
 
@@ -132,7 +145,7 @@ class ModelProfile(Record, frozen=True, kw_only=True, tag="profile"):
     # Relative standard deviation of a step from launch to launch of the same program; 0: not known.
     launch_spread: float = 0.0
     ddp_s: float | None = None  # What DDP adds to a step of one process; None: not measured
-    fsdp2_s: float | None = None  # The same of FSDP2
+    sharded: tuple[ShardedPoint, ...] = ()  # By ranks and batch; empty: no engine that shards was asked for
 
     @property
     def kind(self) -> Device:

@@ -53,8 +53,6 @@ def own_cost(cluster: Cluster, exchange: Exchange, measured_s: float | None = No
     `measured_s` is what a profile on a CPU measured for the engine: what its copies do not explain of it comes once in
     a step.
     """
-    if exchange.shards:  # FSDP2 copies nothing in a group of one, in which it was measured
-        return OwnCost(np.zeros(0), measured_s or 0.0)
     bytes_ = np.array([float(message.bytes) for message in exchange.messages])
     tensors = np.array([float(message.tensors) for message in exchange.messages])
     tensor_s, byte_s, rest_s = cluster.copy_s_per_tensor, copy_s_per_byte(cluster), 0.0

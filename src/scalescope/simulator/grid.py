@@ -16,6 +16,7 @@ from scalescope.records.request import EFFICIENCY_GOAL, ScalingKind
 from scalescope.records.run import QUIET
 from scalescope.simulator.compute import work
 from scalescope.simulator.gpu import own_cost
+from scalescope.simulator.sharding import measured_cost
 from scalescope.simulator.step import steps
 from scalescope.stats import PREDICTED, normal_width
 from scalescope.units import format_share
@@ -64,7 +65,6 @@ def predict(question: Question) -> Prediction:
     if not cells:
         raise UsageError(f"a global batch of {max(question.batches)} has no sample for each of {most} processes")
     doubts = tuple(_doubts(question))
-    exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
     shared_by = int(_sharing(question.cluster, np.array([most]))[0])
     largest = largest_batch(profile, shared_by)
     return Prediction(
@@ -81,7 +81,7 @@ def predict(question: Question) -> Prediction:
         efficiency_goal=question.efficiency_goal,
         residual=_spread(question),
         calibration=question.calibration,
-        own_s=own_cost(question.cluster, exchange, profile.fsdp2_s if exchange.shards else profile.ddp_s).step_s,
+        own_s=_own_s(question, most),
         profile_batches=tuple(point.batch for point in profile.points),
         interpolation_error=profile.interpolation_error,
         memory_limit_bytes=profile.memory_limit_bytes,
@@ -114,6 +114,19 @@ def together(predictions: Sequence[Prediction]) -> Prediction:
         warnings=tuple(dict.fromkeys(warning for each in predictions for warning in each.warnings)),
         doubts=doubts,
     )
+
+
+def _own_s(question: Question, most: int) -> float:
+    """Seconds that the engine itself costs a process in each step of the smallest batch, among `most`."""
+    profile = question.profile
+    exchange = find_engine(question.knobs.engine).exchange(profile, question.knobs.values)
+    if not exchange.shards:
+        return own_cost(question.cluster, exchange, profile.ddp_s).step_s
+    if not exchange.sharded:
+        return 0.0
+    smallest = profile.points[0].batch
+    own_s, _ = measured_cost(exchange.sharded, work(profile, [smallest]), np.array([most]), np.array([smallest]))
+    return float(own_s[0])
 
 
 def _spread(question: Question) -> float:
@@ -278,8 +291,13 @@ def _warnings(question: Question, cells: Sequence[Cell]) -> list[str]:
     outlying = [str(point.batch) for point in question.profile.points if point.outlying]
     if outlying:
         said.append(f"batch {', '.join(outlying)} lies off its neighbours even after it was measured again")
-    if not question.cluster.costs and max(question.np) > 1:
-        said.append(DESCRIBED_LINKS)
+    if max(question.np) > 1:
+        if not question.cluster.costs:
+            said.append(DESCRIBED_LINKS)
+        engine = question.knobs.engine
+        exchange = find_engine(engine).exchange(question.profile, question.knobs.values)
+        if exchange.shards and not exchange.sharded:
+            said.append(f"memory of {engine} is modelled, and what {engine} itself costs a process is left out")
     if unfit := [cell.global_batch for cell in cells if not cell.baseline_fits and cell.fits]:
         said.append(
             f"a global batch of {min(unfit):,} or more does not fit one process: strong speedups there are over a step "

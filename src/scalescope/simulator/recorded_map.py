@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -31,6 +31,7 @@ from scalescope.text import listed, plural
 from scalescope.units import format_bytes
 
 _HALF = normal_width(PREDICTED)
+_LAUNCHES = 0.03  # Relative standard deviation of one process from launch to launch, of which only one was seen
 _FEWEST_RESIDUALS = 8  # Single steps from which on they tell how long the slowest rank takes
 _AT_ONCE = 2.0  # Times the typical step; longer ones are not by chance: all ranks begin an epoch or log at once
 _SAME = 0.02  # Batches of all processes within this are one that is shared: strong scaling
@@ -77,19 +78,19 @@ def predict_recorded(question: RecordedQuestion) -> Prediction:
             f"{cluster.device.upper()}s: run it on one of those"
         )
     known = {ranks: at(records, ranks) for ranks in sorted({1, *question.np, *records})}
-    limit = cluster.memory_bytes or largest.memory_limit_bytes
     steps = {ranks: step_of(each, cluster) for ranks, each in known.items() if each is not None and each.fits}
-    base = _base(steps)
-    scaling = scaling_of({ranks: step.record.batch for ranks, step in steps.items()})
-    cells = tuple(
-        _cell(record, steps.get(ranks), steps.get(base), scaling, cluster, limit)
-        for ranks in question.np
-        if (record := known[ranks]) is not None
+    sizes = _Sizes(
+        question,
+        known,
+        steps,
+        scaling=scaling_of({ranks: step.record.batch for ranks, step in steps.items()}),
+        limit=cluster.memory_bytes or largest.memory_limit_bytes,
     )
+    cells = tuple(sizes.cell(record) for ranks in question.np if (record := known[ranks]) is not None)
     if not cells:
         raise UsageError("no size of --np can be told from the runs that succeeded: ask for one of theirs")
     engine = largest.engine or next((each.engine for each in records.values() if each.engine), "")
-    doubts = tuple(_doubts(question.records, cluster, max(question.np)))
+    doubts = tuple(sizes.doubts())
     return Prediction(
         what=question.what,
         engine=engine,
@@ -105,10 +106,10 @@ def predict_recorded(question: RecordedQuestion) -> Prediction:
         residual=_model_error(engine),
         profile_batches=tuple(sorted({record.batch for record in question.records if record.batch})),
         interpolation_error=0.0,
-        memory_limit_bytes=limit,
-        memory_shared_by=min(max(question.np), cluster.slots_per_node) if cluster.device == "cpu" else 1,
+        memory_limit_bytes=sizes.limit,
+        memory_shared_by=sizes.sharing(max(question.np)),
         ran_as=tuple(sorted(records)),
-        warnings=tuple(_warnings(question, known, steps, base, limit)),
+        warnings=tuple(sizes.warnings()),
         doubts=doubts,
     )
 
@@ -235,109 +236,113 @@ def _uneven(record: RankZero) -> tuple[float, float]:
     return float(longer[0]), float(error[0])
 
 
-def _base(steps: Mapping[int, RecordedStep]) -> int:
-    """The number of processes that speedups are over: one, or the fewest that fit."""
-    return min(steps, default=1)
+@dataclass(frozen=True)
+class _Sizes:
+    """All numbers of processes of a question, and what follows from them together."""
 
+    question: RecordedQuestion
+    known: Mapping[
+        int, RankZero | None
+    ]  # By number of processes: as it ran, or between its neighbours; None: not known
+    steps: Mapping[int, RecordedStep]  # Of those that fit
+    scaling: ScalingKind
+    limit: int  # Bytes of a device, or of a host of CPUs; 0: not known
 
-def _cell(
-    record: RankZero,
-    step: RecordedStep | None,
-    base: RecordedStep | None,
-    scaling: ScalingKind,
-    cluster: Cluster,
-    limit: int,
-) -> Cell:
-    ranks, batch = record.np, record.batch or 1
-    sharing = min(ranks, cluster.slots_per_node) if cluster.device == "cpu" else 1
-    place: dict[str, Any] = {
-        "np": ranks,
-        "nodes": -(-ranks // cluster.slots_per_node),
-        "batch": batch,
-        "global_batch": batch * ranks,
-        "scaling": scaling,
-        "memory_bytes": record.memory_bytes or record.memory_limit_bytes * (not record.fits),
-    }
-    if step is None or base is None:  # memory ran out before a step ended: it takes no time
-        nothing = {field.name: 0.0 for field in msgspec.structs.fields(Cell) if field.type is float}
-        return Cell(**{**nothing, **place, "fits": False})
-    seconds = step.outcome.step_s
-    rate, base_rate = batch * ranks / seconds, (base.record.batch or 1) / base.outcome.step_s
-    speedup = rate / base_rate
-    model = _model_error(record.engine) if ranks > 1 else _LAUNCHES
-    half = math.exp(_HALF * math.hypot(step.error, model))
-    ratio = math.exp(_HALF * math.hypot(step.error, base.error, model)) if ranks != base.record.np else 1.0
-    return Cell(
-        **place,
-        step_s=seconds,
-        low_s=seconds / half,
-        high_s=seconds * half,
-        speedup=speedup,
-        speedup_low=speedup / ratio,
-        speedup_high=speedup * ratio,
-        efficiency=speedup / ranks,
-        throughput=rate,
-        exposed_s=step.outcome.exposed_s,
-        hidden_s=step.outcome.hidden_s,
-        device_hours=device_hours(ranks, rate),
-        fits=not limit or record.memory_bytes * sharing <= limit,
-        baseline_fits=base.record.np == 1,
-    )
+    @property
+    def base(self) -> int:
+        """The number of processes that speedups are over: one, or the fewest that fit."""
+        return min(self.steps, default=1)
 
+    def sharing(self, ranks: int) -> int:
+        """Processes that share memory: those of a node, unless each has a GPU."""
+        cluster = self.question.cluster
+        return min(ranks, cluster.slots_per_node) if cluster.device == "cpu" else 1
 
-_LAUNCHES = 0.03  # Relative standard deviation of one process from launch to launch, of which only one was seen
+    def cell(self, record: RankZero) -> Cell:
+        """One of the map; without times where memory ran out before a step ended."""
+        cluster, ranks, batch = self.question.cluster, record.np, record.batch or 1
+        place: dict[str, Any] = {
+            "np": ranks,
+            "nodes": -(-ranks // cluster.slots_per_node),
+            "batch": batch,
+            "global_batch": batch * ranks,
+            "scaling": self.scaling,
+            "memory_bytes": record.memory_bytes or record.memory_limit_bytes * (not record.fits),
+        }
+        step, base = self.steps.get(ranks), self.steps.get(self.base)
+        if step is None or base is None:
+            nothing = {field.name: 0.0 for field in msgspec.structs.fields(Cell) if field.type is float}
+            return Cell(**{**nothing, **place, "fits": False})
+        seconds = step.outcome.step_s
+        rate, base_rate = batch * ranks / seconds, (base.record.batch or 1) / base.outcome.step_s
+        speedup = rate / base_rate
+        model = _model_error(record.engine) if ranks > 1 else _LAUNCHES
+        half = math.exp(_HALF * math.hypot(step.error, model))
+        ratio = math.exp(_HALF * math.hypot(step.error, base.error, model)) if ranks != self.base else 1.0
+        return Cell(
+            **place,
+            step_s=seconds,
+            low_s=seconds / half,
+            high_s=seconds * half,
+            speedup=speedup,
+            speedup_low=speedup / ratio,
+            speedup_high=speedup * ratio,
+            efficiency=speedup / ranks,
+            throughput=rate,
+            exposed_s=step.outcome.exposed_s,
+            hidden_s=step.outcome.hidden_s,
+            device_hours=device_hours(ranks, rate),
+            fits=not self.limit or record.memory_bytes * self.sharing(ranks) <= self.limit,
+            baseline_fits=self.base == 1,
+        )
+
+    def doubts(self) -> list[str]:
+        """Reasons for which the map is not to be trusted."""
+        records, cluster = self.question.records, self.question.cluster
+        busy = max(record.foreign_cores for record in records)
+        said = [f"other programs kept {busy:.1f} cores busy while the script ran"] if busy > QUIET else []
+        return [*said, cluster.disturbed] if cluster.disturbed and max(self.question.np) > 1 else said
+
+    def warnings(self) -> list[str]:
+        """Warnings about what the map does not know, and about what the script did, a line each."""
+        question, records, cluster = self.question, self.question.records, self.question.cluster
+        several = [record for record in records if record.np > 1]
+        gpu = cluster.device == "gpu"
+        said = [f"{ONE_RANK}{', memory of NCCL' * gpu}"] if several else []
+        if not cluster.costs and several:
+            said.append(DESCRIBED_LINKS)
+        if unknown := [ranks for ranks in question.np if self.known[ranks] is None]:
+            said.append(
+                f"left out, next to a size that failed or does not fit, or not divided into the script's groups: "
+                f"{write_counts(unknown)}"
+            )
+        if self.steps and self.base > 1:
+            why = "does not fit" if any(record.np == 1 for record in records) else "failed"
+            said.append(f"one process {why}: speedups are over a share of what {self.base:,} reach")
+        if not any(record.batch for record in records):
+            said.append("the script did not show its batch: a sample is one batch of a process")
+        if overflown := [f"{record.np:,}" for record in records if not record.finite]:
+            said.append(f"as rank 0 of {listed(overflown)} its loss or a parameter was not finite")
+        short = [record for record in records if not record.fits and self.limit > record.memory_limit_bytes > 0]
+        if short:
+            here, there = format_bytes(short[0].memory_limit_bytes), format_bytes(self.limit)
+            said.append(
+                f"memory ran out at the {here} of this device, the cluster's have {there}: run it on one of those"
+            )
+        crowded = [record for record in several if not gpu and min(record.np, cluster.slots_per_node) > record.copies]
+        if crowded:
+            most = min(crowded[-1].np, cluster.slots_per_node)
+            said.append(
+                f"{plural(crowded[-1].copies, 'process')} stepped at a time here, and a node takes {most}: "
+                "that more of them share its memory and caches is in no step, only in the intervals"
+            )
+        saves = dict.fromkeys(line for record in records for line in record.saves)
+        if saves:
+            said.append(f"held back while it ran as rank 0: {listed(list(saves)[:3])}{' and more' * (len(saves) > 3)}")
+        # Of the largest size first; what differs in numbers only is said once.
+        own = {re.sub(r"\d+", "", line): line for record in records for line in record.warnings}
+        return [*said, *own.values()]
 
 
 def _model_error(engine: str) -> float:
     return KNOWN.get(engine, USUAL).model_error
-
-
-def _doubts(records: Sequence[RankZero], cluster: Cluster, most: int) -> list[str]:
-    busy = max(record.foreign_cores for record in records)
-    said = [f"other programs kept {busy:.1f} cores busy while the script ran"] if busy > QUIET else []
-    return [*said, cluster.disturbed] if cluster.disturbed and most > 1 else said
-
-
-def _warnings(
-    question: RecordedQuestion,
-    known: Mapping[int, RankZero | None],
-    steps: Mapping[int, RecordedStep],
-    base: int,
-    limit: int,
-) -> list[str]:
-    """Warnings about what the map does not know, and about what the script did, a line each."""
-    records, cluster = question.records, question.cluster
-    several = [record for record in records if record.np > 1]
-    gpu = cluster.device == "gpu"
-    said = [f"{ONE_RANK}{', memory of NCCL' * gpu}"] if several else []
-    if not cluster.costs and several:
-        said.append(DESCRIBED_LINKS)
-    if unknown := [ranks for ranks in question.np if known[ranks] is None]:
-        said.append(
-            f"left out, next to a size that failed or does not fit, or not divided into the script's groups: "
-            f"{write_counts(unknown)}"
-        )
-    if steps and base > 1:
-        why = "does not fit" if any(record.np == 1 for record in records) else "failed"
-        said.append(f"one process {why}: speedups are over a share of what {base:,} reach")
-    if not any(record.batch for record in records):
-        said.append("the script did not show its batch: a sample is one batch of a process")
-    if overflown := [f"{record.np:,}" for record in records if not record.finite]:
-        said.append(f"as rank 0 of {listed(overflown)} its loss or a parameter was not finite")
-    short = [record for record in records if not record.fits and limit > record.memory_limit_bytes > 0]
-    if short:
-        here, there = format_bytes(short[0].memory_limit_bytes), format_bytes(limit)
-        said.append(f"memory ran out at the {here} of this device, the cluster's have {there}: run it on one of those")
-    crowded = [record for record in several if not gpu and min(record.np, cluster.slots_per_node) > record.copies]
-    if crowded:
-        most = min(crowded[-1].np, cluster.slots_per_node)
-        said.append(
-            f"{plural(crowded[-1].copies, 'process')} stepped at a time here, and a node takes {most}: "
-            "that more of them share its memory and caches is in no step, only in the intervals"
-        )
-    saves = dict.fromkeys(line for record in records for line in record.saves)
-    if saves:
-        said.append(f"held back while it ran as rank 0: {listed(list(saves)[:3])}{' and more' * (len(saves) > 3)}")
-    # Of the largest size first; what differs in numbers only is said once.
-    own = {re.sub(r"\d+", "", line): line for record in records for line in record.warnings}
-    return [*said, *own.values()]

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.engines.base import ShardGroup
-from scalescope.records.profile import ModelProfile
+from scalescope.records.profile import ModelProfile, ShardedPoint
 from scalescope.simulator.compute import Work
 from scalescope.simulator.events import Floats
 from scalescope.simulator.sharded import Group, Segment, ShardedStep
@@ -74,10 +74,40 @@ def sharded_step(
     )
 
 
-def sharded_bytes(
+def measured_cost(
+    points: Sequence[ShardedPoint], work: Work, ranks: NDArray[np.int_], batches: NDArray[np.int_]
+) -> tuple[Floats, Floats]:
+    """Seconds that sharding itself takes from forward and backward, and bytes that it adds at the peak, by cell.
+
+    They lie on lines over 1 / ranks, as what is divided among ranks does, and over the batch from the smallest to the
+    largest that was measured; beyond these they stay what they are there.
+
+    Args:
+        points: Measured.
+        work: Of one process with the whole model; its optimizer's part is not in what sharding takes.
+        ranks: By cell.
+        batches: Of one pass, by cell.
+    """
+
+    def at(batch: int) -> tuple[Floats, Floats]:
+        here = sorted((point for point in points if point.batch == batch), key=lambda point: point.ranks)
+        known = [-1 / point.ranks for point in here]
+        seconds = np.interp(-1 / ranks, known, [point.added_s for point in here])
+        return seconds, np.interp(-1 / ranks, known, [float(point.added_bytes) for point in here])
+
+    smallest, largest = min(point.batch for point in points), max(point.batch for point in points)
+    share = np.clip((batches - smallest) / max(largest - smallest, 1), 0.0, 1.0)
+    (low_s, low_bytes), (high_s, high_bytes) = at(smallest), at(largest)
+    added_s = low_s + share * (high_s - low_s)
+    added_bytes = low_bytes + share * (high_bytes - low_bytes)
+    own_s = np.maximum(added_s + work.optimizer_s * (1 - 1 / ranks), 0.0)  # below 0 it is noise
+    return np.where(ranks > 1, own_s, 0.0), np.where(ranks > 1, added_bytes, 0.0)
+
+
+def modelled_bytes(
     profile: ModelProfile, shards: Sequence[ShardGroup], ranks: NDArray[np.int_], batches: NDArray[np.int_], own: Floats
 ) -> Floats:
-    """Memory of a rank where one process alone takes `own`, by cell.
+    """Memory of a rank where one process alone takes `own`, by cell, where it was not measured.
 
     A process holds its parameters and the optimizer's state, and either what forward kept or all gradients, whichever
     is more. A rank holds its part of the first two and of the gradients; whole are the groups that are not freed after

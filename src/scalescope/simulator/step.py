@@ -19,7 +19,7 @@ from scalescope.simulator.events import Floats, Outcome, OverlapSlowdown, Traffi
 from scalescope.simulator.gpu import copy_s_per_byte, own_cost, unequal
 from scalescope.simulator.jitter import jitter
 from scalescope.simulator.sharded import ShardedOutcome, run
-from scalescope.simulator.sharding import sharded_bytes, sharded_step
+from scalescope.simulator.sharding import measured_cost, modelled_bytes, sharded_step
 from scalescope.stats import PREDICTED, normal_width
 
 _SMALLEST = 4.0  # Bytes of a message that says next to nothing
@@ -52,6 +52,23 @@ class Steps:
         return np.asarray(sum(parts))
 
 
+@dataclass(frozen=True)
+class _Cells:
+    """What is simulated: ranks[i] processes with batches[i] samples in each pass."""
+
+    profile: ModelProfile
+    cluster: Cluster
+    exchange: Exchange
+    ranks: NDArray[np.int_]
+    batches: NDArray[np.int_]
+    passes: int
+
+    @property
+    def nodes(self) -> NDArray[np.int_]:
+        """Hosts that the processes of each cell are on."""
+        return -(-self.ranks // self.cluster.slots_per_node)
+
+
 def steps(
     profile: ModelProfile,
     cluster: Cluster,
@@ -69,8 +86,8 @@ def steps(
     """
     sizes, row = np.unique(batches, return_inverse=True)
     alone = work(profile, sizes, passes)
-    batches = -(-batches // passes)
-    nodes = -(-ranks // cluster.slots_per_node)
+    cells = _Cells(profile, cluster, exchange, ranks, -(-batches // passes), passes)
+    batches, nodes = cells.batches, cells.nodes
     copies = np.minimum(ranks, cluster.slots_per_node).astype(float)
     contended = contention(profile, copies, batches.astype(float))
     together = ranks > 1
@@ -84,8 +101,7 @@ def steps(
     shared = np.where(together, np.hypot(np.hypot(contended.error, slowdowns.idle_error), uneven_error), 0.0)
     own = alone.error[row]
     if exchange.shards:
-        asked = profile, cluster, exchange, ranks, batches, passes
-        return _sharded(*asked, stretch=stretch, slowdowns=slowdowns, shared_error=shared)
+        return _sharded(cells, stretch, slowdowns, shared)
     engaged = together | wrapped
     around = own_cost(cluster, exchange, profile.ddp_s)
     messages = exchange.messages if engaged.any() else ()
@@ -93,7 +109,7 @@ def steps(
     copy_s = around.copy_s[: len(messages), None] * engaged
     copied_s = np.cumsum(copy_s, axis=0)
     ready_s = (alone.ready_s[[message.last for message in messages]][:, row] * stretch) + copied_s
-    links = _Links(cluster, exchange, ranks, nodes)
+    links = _Links(cells)
     outcome = simulate(
         alone.backward_s[row] * stretch + copy_s.sum(axis=0),
         Traffic(
@@ -131,28 +147,32 @@ def steps(
     )
 
 
-def _sharded(
-    profile: ModelProfile,
-    cluster: Cluster,
-    exchange: Exchange,
-    ranks: NDArray[np.int_],
-    batches: NDArray[np.int_],
-    passes: int,
-    *,
-    stretch: Floats,
-    slowdowns: OverlapFactors,
-    shared_error: Floats,
-) -> Steps:
-    """Steps of an engine that shards, `batches` samples in each pass; backward holds all that compute waits for."""
+def _sharded(cells: _Cells, stretch: Floats, slowdowns: OverlapFactors, shared_error: Floats) -> Steps:
+    """Steps of an engine that shards; backward holds all that compute waits for.
+
+    Args:
+        cells: Simulated.
+        stretch: Time of compute over that of one process alone, by cell.
+        slowdowns: What compute and messages do to each other.
+        shared_error: Relative standard error of `stretch`.
+    """
+    profile, cluster, exchange, passes = cells.profile, cells.cluster, cells.exchange, cells.passes
+    ranks, batches, nodes = cells.ranks, cells.batches, cells.nodes
     alone = work(profile, batches)
+    if exchange.sharded:  # all copies are in what was measured
+        own_s, added_bytes = measured_cost(exchange.sharded, alone, ranks, batches)
+        copied_s_per_byte, memory_bytes = 0.0, np.maximum(alone.memory_bytes + added_bytes, 0.0)
+    else:
+        own_s, copied_s_per_byte = np.zeros(len(ranks)), copy_s_per_byte(cluster)
+        memory_bytes = modelled_bytes(profile, exchange.shards, ranks, batches, alone.memory_bytes)
+    longer = stretch * (1 + own_s / (alone.forward_s + alone.backward_s))
     here = replace(
         alone,
-        forward_s=alone.forward_s * stretch,
-        backward_s=alone.backward_s * stretch,
+        forward_s=alone.forward_s * longer,
+        backward_s=alone.backward_s * longer,
         optimizer_s=alone.optimizer_s * stretch,
-        ready_s=alone.ready_s * stretch,
+        ready_s=alone.ready_s * longer,
     )
-    nodes = -(-ranks // cluster.slots_per_node)
     gathers, scatters = (CostModel(cluster, exchange.backend, operation) for operation in SHARDING)
     link_error = gathers.error(ranks, nodes)
     overlapping = OverlapSlowdown(slowdowns.compute, slowdowns.sending)
@@ -164,7 +184,7 @@ def _sharded(
             ranks,
             lambda size: slower * gathers.seconds(size, ranks, nodes),
             lambda size: slower * scatters.seconds(size, ranks, nodes),
-            copy_s_per_byte=copy_s_per_byte(cluster),
+            copy_s_per_byte=copied_s_per_byte,
             passes=passes,
             blocking=cluster.device == "cpu",
         )
@@ -174,10 +194,9 @@ def _sharded(
     nothing = np.zeros(len(ranks))
     step_s, exposed_s, hidden_s = (np.asarray(each) + nothing for each in (made.step_s, made.exposed_s, made.hidden_s))
     forward_s, optimizer_s = passes * here.forward_s, here.optimizer_s / ranks
-    norms_s = passes * _Links(cluster, exchange, ranks, nodes).norms_s(profile.norm_channels)
-    own_s = np.where(ranks > 1, passes * own_cost(cluster, exchange, profile.fsdp2_s).step_s, 0.0) * stretch
+    norms_s = passes * _Links(cells).norms_s(profile.norm_channels)
     sent_s = step_s - forward_s - optimizer_s
-    whole_s = step_s + norms_s + own_s
+    whole_s = step_s + norms_s
     stretched = hidden_s * slowdowns.compute_error / slowdowns.compute / whole_s
     sent = np.hypot(np.log(np.asarray(later.step_s) / step_s) / _HALF, stretched)
     exposed = (exposed_s + norms_s) / whole_s
@@ -193,12 +212,12 @@ def _sharded(
             since_cycle_s=nothing,
         ),
         norms_s=norms_s,
-        finish_s=own_s,
+        finish_s=nothing,
         optimizer_s=optimizer_s,
         exposed_s=exposed_s + norms_s,
         error=np.hypot((1 - exposed) * np.hypot(alone.error, shared_error), sent),
         ratio_error=np.hypot((1 - exposed) * shared_error, np.hypot(exposed * alone.error, sent)),
-        memory_bytes=sharded_bytes(profile, exchange.shards, ranks, batches, alone.memory_bytes),
+        memory_bytes=memory_bytes,
         sharded=made,
     )
 
@@ -206,7 +225,8 @@ def _sharded(
 class _Links:
     """Seconds of an exchange's messages between the ranks of every cell; none for one rank."""
 
-    def __init__(self, cluster: Cluster, exchange: Exchange, ranks: NDArray[np.int_], nodes: NDArray[np.int_]) -> None:
+    def __init__(self, cells: _Cells) -> None:
+        cluster, exchange, ranks, nodes = cells.cluster, cells.exchange, cells.ranks, cells.nodes
         self._cluster, self._exchange, self._ranks, self._nodes = cluster, exchange, ranks, nodes
         self._allreduce = CostModel(cluster, exchange.backend, "allreduce", exchange.algorithm, exchange.protocol)
         # A negotiated message that was measured waited for its cycle and its agreement, which the simulation adds.
@@ -342,11 +362,9 @@ def _sharded_timeline(made: Steps, np_: int) -> Timeline:
             name = f"{words.get(done.kind, done.kind)} {done.name}" if done.kind != "optimizer" else done.kind
             spans.append(Span(rank=0, activity=activity, start_s=start_s, end_s=end_s, name=name, bytes=done.bytes))
     end_s = float(np.ravel(made.sharded.step_s)[0])
-    for activity, part, name in (
-        ("communication", made.norms_s, "statistics of batch norms"),
-        ("copy", made.finish_s, "what sharding itself costs"),
-    ):
-        if (seconds := float(np.ravel(part)[0])) > 0:
-            spans.append(Span(rank=0, activity=activity, start_s=end_s, end_s=end_s + seconds, name=name, bytes=0))
-            end_s += seconds
+    norms_s = float(made.norms_s[0])
+    if norms_s > 0:
+        name = "statistics of batch norms"
+        spans.append(Span(rank=0, activity="communication", start_s=end_s, end_s=end_s + norms_s, name=name))
+        end_s += norms_s
     return Timeline(source="predicted", spans=tuple(spans), steps=(Step(rank=0, start_s=0.0, end_s=end_s),))
