@@ -9,8 +9,9 @@ import made_explanation
 import made_predictions
 import made_scalings
 import made_tunings
+import msgspec
 import pytest
-from made_results import HOSTILE, curves, folders, full, hostile
+from made_results import HOSTILE, curves, folders, full, hostile, with_steady
 from rendered import shown
 
 import scalescope.show
@@ -146,15 +147,18 @@ def test_several_verbs_give_one_answer_with_setting_bottleneck_and_change() -> N
 def test_measured_cells_tell_how_wrong_the_prediction_was() -> None:
     prediction = made_predictions.both()
     checks = {(each.scaling, each.np, each.batch): each for each in with_measured(prediction, curves()).checks}
-    assert set(checks) >= {("weak", 1, 32), ("weak", 2, 32), ("weak", 4, 32), ("strong", 2, 16)}
+    assert set(checks) >= {("weak", 2, 32), ("weak", 4, 32), ("strong", 2, 16)}
+    assert {np for _, np, _ in checks if np == 1} == set(), "one process alone is what the map was made of"
     twice = {(each.scaling, each.np, each.batch): each for each in with_measured(prediction, curves(slower=2)).checks}
     cell = checks["weak", 4, 32]
     assert twice["weak", 4, 32].measured_s == pytest.approx(2 * cell.measured_s)
     assert with_measured(prediction, None) is prediction
     assert len(with_measured(with_measured(prediction, curves()), curves()).checks) == len(checks)
-    assert "Predicted and measured steps" in page_of(
-        *on_page([Results(name="x", prediction=prediction, scaling=curves())])
-    )
+    results = Results(name="x", prediction=prediction, scaling=curves())
+    page = page_of(*on_page([results]))
+    assert "Predicted and measured steps" in page
+    assert set(re.findall(r"(\d+) cells run for real", page)) == {str(len(checks))}
+    assert f"verified by running {len(checks)} cells" in page
 
 
 def test_the_map_says_what_launches_measured_where_it_predicts_otherwise() -> None:
@@ -174,6 +178,23 @@ def test_the_first_screen_shows_one_picture_and_warnings_folded(verb: str, figur
     assert page.count(f'data-figure="{figure}"') == 1
     warnings = len(document_of(Results(name="x", **{field: record}, traced_batches=(None,))).warnings)
     assert first.count('<details class="warning">') == warnings
+
+
+@pytest.mark.parametrize(
+    ("trusted", "ends", "figure"), [(True, (2.0, 3.0), "map"), (False, (2.0, 3.0), "weak"), (True, (0.8, 1.2), "weak")]
+)
+def test_the_picture_next_to_the_answer_shows_what_the_answer_rests_on(
+    *, trusted: bool, ends: tuple[float, float], figure: str
+) -> None:
+    """A map that is not trusted, or whose setting launches showed to be no faster, would contradict the answer."""
+    prediction = made_predictions.predicted(counts=(1, 4), batches=(32,))
+    if not trusted:
+        prediction = msgspec.structs.replace(prediction, recommended=None, doubts=("other programs were busy",))
+    page = page_of(*on_page([Results(name="x", prediction=prediction, scaling=with_steady(curves(), *ends))]))
+    first, rest = page[page.index('<section class="answer"') :].split("<nav", 1)
+    assert re.findall(r'data-figure="(\w+)"', first) == [figure]
+    assert figure == "map" or 'data-figure="map"' in rest
+    assert ("This map is not to be trusted: other programs were busy." in rest) != trusted
 
 
 def test_results_of_two_trainings_are_compared_first() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from made_results import folder_of, folders
+from made_results import folder_of, folders, with_steady
 from test_measurement import measurement, run
 
 from scalescope.errors import UsageError
@@ -13,7 +13,6 @@ from scalescope.jobs.folders import result_folder
 from scalescope.records.prediction import Check
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.results import Results
-from scalescope.records.scaling import Estimate
 from scalescope.records.store import save
 from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
 from scalescope.show import document_of
@@ -161,19 +160,7 @@ def test_processes_that_are_not_faster_than_one_are_not_recommended(
     results = msgspec.structs.replace(studied(tmp_path), prediction=None)
     assert document_of(results).answer.startswith("Use 4 processes")
     assert results.scaling
-    steady = Estimate(value=sum(ends) / 2, low=ends[0], high=ends[1], interval="t", count=5)
-    curves = tuple(
-        msgspec.structs.replace(
-            curve,
-            baseline_np=1,
-            points=tuple(
-                msgspec.structs.replace(point, speedup={**point.speedup, "steady": steady}) if point.np > 1 else point
-                for point in curve.points
-            ),
-        )
-        for curve in results.scaling.curves
-    )
-    results = msgspec.structs.replace(results, scaling=msgspec.structs.replace(results.scaling, curves=curves))
+    results = msgspec.structs.replace(results, scaling=with_steady(results.scaling, *ends))
     document = document_of(results)
     assert document.answer.startswith("Use 1 process: 4 processes")
     assert verdict in document.answer

@@ -36,8 +36,7 @@ _AS_FAST = 0.005  # A regret below it would read 0 %
 class Mapped(NamedTuple):
     """A map as its charts take it."""
 
-    prediction: Prediction
-    checked: Prediction  # With what was measured
+    prediction: Prediction  # With what was measured as checks
     step: Timeline | None  # Of the recommended cell
     most_cells: int
 
@@ -58,7 +57,8 @@ def document(
     """
     maps, best, checked = grids(prediction), recommended_cell(prediction), with_measured(prediction, measured)
     told = [grid for grid in maps if best and grid.holds(best)] or maps[:1]
-    efficient, memory, trust = efficient_words(prediction), memory_words(prediction), trust_words(prediction)
+    efficient, memory = efficient_words(prediction), memory_words(prediction)
+    checks, trust = check_words(checked), trust_words(checked)
     advice = prediction.recommended
     because = f"; {advice.why}" if advice and advice.why else ""
     facts = [f"recommended: {advice_words(prediction)}{because}", efficient, memory]
@@ -66,17 +66,12 @@ def document(
         own = format_seconds(prediction.own_s)
         facts.append(f"{prediction.engine} itself costs a process {own} of every step: copies, hooks")
     residual = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
-    facts += [
-        launched_words(prediction, measured),
-        trust,
-        check_words(prediction),
-        f"intervals hold {percent(PREDICTED)}; {residual}",
-    ]
+    facts += [launched_words(prediction, measured), trust, checks, f"intervals hold {percent(PREDICTED)}; {residual}"]
     facts[1:1] = [ran_words(prediction), engine_words(prediction)]
     by_size = [_size_table(prediction, _FEW_ROWS), _size_table(prediction, _ROWS)] if prediction.ran_as else []
     return Document(
         answer=sentence(prediction),
-        why=[engine_words(prediction), efficient, check_words(prediction) or trust, memory],
+        why=[engine_words(prediction), efficient, checks or trust, memory],
         warnings=prediction.warnings,
         brief=by_size[:1] or [_map_table(grid, prediction, _FEW_ROWS) for grid in told],
         sections=charted(
@@ -85,6 +80,7 @@ def document(
                 Section(
                     "predicted",
                     "Prediction and how wrong it was",
+                    lines=[f"This map is not to be trusted: {'; '.join(prediction.doubts)}."] if prediction.doubts else [],
                     facts=[fact for fact in facts if fact],
                     tables=by_size[1:]
                     or [
@@ -92,15 +88,10 @@ def document(
                         for grid in maps
                     ],
                 ),
-                Section(
-                    "checks",
-                    "Run for real",
-                    facts=[check_words(checked)] if len(checked.checks) > len(prediction.checks) else [],
-                    tables=[_check_table(checked)],
-                ),
+                Section("checks", "Run for real", tables=[_check_table(checked)]),
                 Section("step", "One step of all ranks"),
             ],
-            Mapped(prediction, checked, step, most_cells or MOST_CELLS),
+            Mapped(checked, step, most_cells or MOST_CELLS),
         ),
         more=f"every row{', every map' if len(maps) > 1 else ''}, every check and how sure predictions are",
         json=lambda: prediction_json(prediction),
@@ -120,7 +111,7 @@ def launched_words(prediction: Prediction, measured: Scaling | None) -> str:
 
 
 def with_measured(prediction: Prediction, measured: Scaling | None) -> Prediction:
-    """The prediction with a check for every cell that was measured as well."""
+    """The prediction with a check for every cell of several processes that was measured as well."""
     if measured is None:
         return prediction
     known = {(check.scaling, check.np, check.batch) for check in prediction.checks}
@@ -128,7 +119,7 @@ def with_measured(prediction: Prediction, measured: Scaling | None) -> Predictio
     for cell in prediction.cells:
         place = (cell.scaling, cell.np, cell.batch)
         engine = cell.engine or prediction.engine
-        point = None if cell.verified or place in known else same_point(measured, cell, engine)
+        point = None if cell.np == 1 or cell.verified or place in known else same_point(measured, cell, engine)
         if point and point.step_s:
             checks.append(Check.of(cell, (point.step_s.low, point.step_s.value, point.step_s.high)))
     return msgspec.structs.replace(prediction, checks=(*prediction.checks, *checks))
@@ -407,7 +398,14 @@ def _check_table(prediction: Prediction) -> Table:
         Column("", attrgetter("error"), "error (%)", "error%", lambda error: f"{100 * error:+.1f}"),
         Column("", inside, "inside"),
     ]
-    return Table(columns, prediction.checks, f"Predicted and measured steps: {headline(prediction)}.", noun="check")
+    paced = any(check.pace is not None for check in prediction.checks)
+    return Table(
+        columns,
+        prediction.checks,
+        f"Predicted and measured steps: {headline(prediction)}.",
+        key="measured: at the speed that one process had when it was profiled" if paced else "",
+        noun="check",
+    )
 
 
 def _cell_table(prediction: Prediction) -> Table:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from scalescope.records.results import Results
 from scalescope.records.scaling import ScalingPoint
 from scalescope.records.study import Study, StudyPart
 from scalescope.show import document_of
-from scalescope.show.document import Chapter, Column, Document, Section, Table, charted
+from scalescope.show.document import Chapter, Column, Document, Figure, Section, Table, charted
+from scalescope.show.prediction import recommended_cell, speedup_number, with_measured
 from scalescope.show.scaling import fastest, same_point
 from scalescope.show.words import has_spread
 from scalescope.stats import MEASURED, percent
@@ -81,6 +83,8 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
         )
     if results.scaling:
         found["scaling"] = document_of(results.scaling, measurement=results.measurement)
+        if "prediction" in found and not (_setting(results)[0] and _pays(results)):
+            found["prediction"] = _with_no_lead(found["prediction"])  # what was measured shows the answer, not the map
     if results.explanations:
         told = document_of(results.explanations[-1])
         several = [over_np(results.explanations)] if len(results.explanations) > 1 else []
@@ -94,6 +98,17 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
     if results.cluster and results.cluster.costs:
         found["cluster"] = document_of(results.cluster)
     return found
+
+
+def _with_no_lead(document: Document) -> Document:
+    """The document without a figure that wants to stand next to the answer."""
+
+    def figures(section: Section) -> list[Figure]:
+        return [figure._replace(leads=False) for figure in section.figures()]
+
+    return document._replace(
+        sections=[section._replace(figures=partial(figures, section)) for section in document.sections]
+    )
 
 
 def over_np(explanations: Sequence[Explanation]) -> Section:
@@ -166,8 +181,6 @@ def _traced_otherwise(results: Results) -> list[str]:
 
 def _setting(results: Results) -> tuple[Cell | None, ScalingPoint | None, str]:
     """The recommended cell, the measured point of it or, without one, the fastest; the engine of both, or nothing."""
-    from scalescope.show.prediction import recommended_cell
-
     prediction, measured = results.prediction, results.scaling
     cell = recommended_cell(prediction) if prediction else None
     if cell and prediction:
@@ -202,8 +215,6 @@ def use_words(results: Results) -> str:
 
 
 def _expected(cell: Cell | None, point: ScalingPoint | None, results: Results) -> list[str]:
-    from scalescope.show.prediction import speedup_number
-
     if cell is None:
         return []
     steady = point.speedup.get("steady") if point else None
@@ -337,7 +348,7 @@ def method_words(results: Results) -> str:
             f"{percent(MEASURED)} t-intervals over launches."
         )
     if results.prediction:
-        checks = len(results.prediction.checks)
+        checks = len(with_measured(results.prediction, results.scaling).checks)
         verified = f", verified by running {plural(checks, 'cell')}" if checks else ""
         said.append(f"Step times were predicted from a profile of one process and the cost of collectives{verified}.")
     if results.explanations:
