@@ -171,7 +171,8 @@ def document(scaling: Scaling, measurement: Measurement | None = None) -> Docume
     if curve:
         point = largest(curve)
         why = [_waterfall_words(point)] if point else []
-        why += [*(scaling.trust[1:2] or scaling.trust[:1]), *scaling.findings[:1]]
+        trust = () if scaling.doubt else scaling.trust[1:2] or scaling.trust[:1]  # with a doubt the answer begins
+        why += [*trust, *scaling.findings[:1]]
         why += [_ninety_words(point)] if point else []
     tables = [_table(each, scaling) for each in curves]
     asked = [name for name in SPEEDUPS if any(name in point.speedup for each in curves for point in each.points)]
@@ -436,6 +437,9 @@ def _of_launches(scaling: Scaling) -> str:
         once = f" (one launch each; launches differ: {REPEAT})" if best.throughput and best.throughput.once else ""
         return f"Fastest is {_where(best)}: {rate}{helped}{once}."
     of = _where(baseline).removesuffix(f" with batch {best.batch:g} each" if best.batch else "")
+    if scaling.doubt:
+        seen = f"{steady.value:.2f} times {of}{in_these_launches(steady)}"
+        return f"So far {_where(best)}: {rate}, {seen}."
     if steady.low <= 1 <= steady.high:
         return f"{_where(best)}: {rate}, not told apart from {of}: {steady.value:.2f} times{_sure(steady)}."
     return f"Fastest is {_where(best)}: {rate}, {steady.value:.2f} times {of}{_sure(steady)}."
@@ -460,6 +464,11 @@ def _sure(steady: Estimate) -> str:
     if steady.count == 1:
         return f" (one launch each; launches differ: {REPEAT})"
     return f" ({steady.low:.2f} to {steady.high:.2f} in {plural(steady.count, 'launch')}, no interval below 5)"
+
+
+def in_these_launches(steady: Estimate) -> str:
+    """The ends of an interval that says nothing of other launches."""
+    return f" ({steady.low:.2f} to {steady.high:.2f} in these launches)" if has_spread(steady) else ""
 
 
 def _where(point: ScalingPoint) -> str:

@@ -19,7 +19,7 @@ from scalescope.records.study import Study, StudyPart
 from scalescope.show import document_of
 from scalescope.show.document import Chapter, Column, Document, Figure, Section, Table, charted
 from scalescope.show.prediction import recommended_cell, speedup_number, with_measured
-from scalescope.show.scaling import fastest, same_point
+from scalescope.show.scaling import fastest, in_these_launches, same_point
 from scalescope.show.words import has_spread
 from scalescope.stats import MEASURED, percent
 from scalescope.text import listed, plain, plural
@@ -206,12 +206,16 @@ def use_words(results: Results) -> str:
         return ""
     each = "" if chosen.batch is None else f" with batch {chosen.batch:,g}" + (" each" if chosen.np > 1 else "")
     using = f" and {plain(engine, 30)}" if engine not in ("", NO_ENGINE) and chosen.np > 1 else ""
-    facts = ", ".join([*_expected(cell, point, results), *_reached(point, cell)])
+    facts = ", ".join([*_expected(cell, point, results), *_reached(point, cell, results)])
     setting = f"{plural(chosen.np, 'process')}{each}{using}"
-    if _pays(results):
-        return f"Use {setting}: {facts}."
-    verdict = "slower than" if point and point.speedup["steady"].high < 1.0 else "not shown to be faster than"
-    return f"Use 1 process: {setting} were {verdict} one: {facts}."
+    first = "Use"
+    if not _pays(results):
+        first = "Use 1 process:"
+        verdict = "slower than" if point and point.speedup["steady"].high < 1.0 else "not shown to be faster than"
+        setting += f" were {verdict} one"
+    if results.scaling and results.scaling.doubt:
+        first = f"{results.scaling.doubt} So far"
+    return f"{first} {setting}: {facts}."
 
 
 def _expected(cell: Cell | None, point: ScalingPoint | None, results: Results) -> list[str]:
@@ -229,7 +233,7 @@ def _expected(cell: Cell | None, point: ScalingPoint | None, results: Results) -
     return [f"{speedup_number(cell.speedup)}x {verified if cell.verified else 'expected'}{interval}"]
 
 
-def _reached(point: ScalingPoint | None, cell: Cell | None) -> list[str]:
+def _reached(point: ScalingPoint | None, cell: Cell | None, results: Results) -> list[str]:
     """Measured speedup, efficiency and cost; predicted ones where this setting was not measured."""
 
     def hours(amount: float) -> str:
@@ -242,8 +246,12 @@ def _reached(point: ScalingPoint | None, cell: Cell | None) -> list[str]:
         return [*told, f"efficiency {format_share(cell.efficiency)}", hours(cell.device_hours)]
     told = []
     if steady := point.speedup.get("steady"):
-        sure = f" ({percent(MEASURED)} interval {steady.low:.2f} to {steady.high:.2f})"
-        told.append(f"{steady.value:.2f}x measured" + (sure if steady.interval == "t" and has_spread(steady) else ""))
+        sure = ""
+        if results.scaling and results.scaling.doubt:
+            sure = in_these_launches(steady)
+        elif steady.interval == "t" and has_spread(steady):
+            sure = f" ({percent(MEASURED)} interval {steady.low:.2f} to {steady.high:.2f})"
+        told.append(f"{steady.value:.2f}x measured{sure}")
     if point.efficiency:
         told.append(f"efficiency {format_share(point.efficiency.value)}")
     return [*told, hours(device_hours(point.np, point.throughput.value))]

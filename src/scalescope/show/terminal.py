@@ -59,8 +59,15 @@ def open_console(**options: Any) -> Console:
     return console
 
 
-def show(document: Document, console: Console, *, details: bool = False) -> None:
-    """Show what stands below the answer: reasons, up to three warnings, what to do; with `details` every section."""
+def show(document: Document, console: Console, *, details: bool = False, all_by: str = "") -> None:
+    """Show what stands below the answer: reasons, up to three warnings, what to do.
+
+    Args:
+        document: Of the result.
+        console: Where to show it.
+        details: Show every section instead.
+        all_by: The command that shows them; empty: the same one with --details.
+    """
     if details:
         for section in document.sections:
             _section(section, console)
@@ -77,11 +84,11 @@ def show(document: Document, console: Console, *, details: bool = False) -> None
         for warning in document.warnings[:_WARNINGS]:
             say(console, f"Warning: {warning}", "yellow")
         if len(document.warnings) > _WARNINGS:
-            say(console, f"{plural(len(document.warnings) - _WARNINGS, 'more warning')}: --details", "yellow")
+            say(console, f"{plural(len(document.warnings) - _WARNINGS, 'more warning')}: {all_by or 'add --details'}", "yellow")
     if document.do:
         console.print(Text(encoded(f"Do: {document.do}", console)), soft_wrap=True)  # a command is copied whole
     if document.more and not details:
-        say(console, f"--details shows {document.more}.", "dim")
+        say(console, f"{all_by or '--details'} shows {document.more}.", "dim")
 
 
 def _section(section: Section, console: Console) -> None:

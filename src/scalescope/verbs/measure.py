@@ -75,10 +75,12 @@ def of_measurement(measurement: "Measurement", request: MeasureRequest, screen: 
 
 
 def after_measure(request: MeasureRequest, scaling: "Scaling", folder: Path) -> str:
-    """Explain what was traced; make sure of what is not known well; find out where the time of poor scaling goes."""
+    """Repeat what is in doubt; explain what was traced; make sure of what is not known well; explain poor scaling."""
     from scalescope.show.scaling import largest
     from scalescope.stats import FEWEST
 
+    if scaling.doubt:
+        return retyped("measure", request, trace=request.trace)
     if request.trace:
         return folder_command("explain", folder)
     if request.most_launches < FEWEST:

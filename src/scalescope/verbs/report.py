@@ -109,7 +109,7 @@ def _after_results(results: "Results", requests: dict[str, Any], paths: Sequence
 
     folders = {each.verb: Path(each.folder) for each in results.done}
     if results.study:
-        return after_study(results, folders["study"])
+        return after_study(results, requests["study"], folders["study"])
     if results.tuning and requests.get("tune"):
         return after_tune(results.tuning, requests["tune"], folders["tune"])
     if results.explanations:

@@ -70,13 +70,17 @@ class Screen:
         """A line as it is, however long."""
         self.console.print(clean(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
-    def tell(self, ending: Ending) -> None:
-        """Show what came out, and then files, so that a full disk does not cost the answer."""
+    def tell(self, ending: Ending, folder: Path | None = None) -> None:
+        """Show what came out, and then files, so that a full disk does not cost the answer.
+
+        `folder` holds the results: the command with --details would launch them again.
+        """
         from scalescope.show.terminal import show
 
         self.say(ending.document.answer, style="bold")
         if not self.shown.quiet:
-            show(ending.document, self.console, details=self.shown.details or ending.details)
+            all_by = folder_command("report", folder, "--details") if folder else ""
+            show(ending.document, self.console, details=self.shown.details or ending.details, all_by=all_by)
         if self.shown.json:
             print(as_json((ending.json or ending.document.json)()), flush=True)
         lines = ending.write()
