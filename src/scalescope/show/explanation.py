@@ -413,7 +413,8 @@ def _transfers(explanation: Explanation) -> Table:
     )
     order = sorted(explanation.transfers, key=lambda each: -each.count * each.seconds)
     caption = "Transfers, those that take most first: medians of what one takes."
-    return Table(columns, order, caption, noun="size", most=_MOST_ROWS)
+    key = "wait: the first rank for the last one, before one transfer" if any(each.wait_s for each in order) else ""
+    return Table(columns, order, caption, key=key, noun="size", most=_MOST_ROWS)
 
 
 def _epochs(explanation: Explanation) -> Table:
@@ -431,7 +432,8 @@ def _rank_lines(explanation: Explanation) -> list[str]:
     """The straggler, how long ranks wait for the last one, and how well clocks agree."""
     lines = [straggler_words(explanation)]
     if explanation.skew_s:
-        lines.append(f"ranks wait {format_seconds(median(explanation.skew_s))} a step for whichever is last")
+        wait = f"ranks wait {format_seconds(median(explanation.skew_s))} a step for whichever is last"
+        lines.append(f"{wait}; shares and findings count less, the mean over ranks: the last one does not wait")
     if clocks := explanation.clocks:
         pairs, left = min(clock.pairs for clock in clocks), max(clock.residual_s for clock in clocks)
         lines.append(f"clocks aligned on the ends of {pairs:,} collectives or more, to {format_seconds(left)}")

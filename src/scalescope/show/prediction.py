@@ -80,7 +80,9 @@ def document(
                 Section(
                     "predicted",
                     "Prediction and how wrong it was",
-                    lines=[f"This map is not to be trusted: {'; '.join(prediction.doubts)}."] if prediction.doubts else [],
+                    lines=[f"This map is not to be trusted: {'; '.join(prediction.doubts)}."]
+                    if prediction.doubts
+                    else [],
                     facts=[fact for fact in facts if fact],
                     tables=by_size[1:]
                     or [

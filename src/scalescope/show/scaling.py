@@ -209,13 +209,15 @@ def _table(curve: Curve, scaling: Scaling) -> Table:
     relative = f", relative to {base}" if base else ""
     known = any(point.speedup or point.throughput or point.step_s or point.train_s for point in curve.points)
     title = curve_title(curve) + (relative if known else ": no speeds are known")
+    both = scaling.source == "measurement" and any(point.step_s and point.throughput for point in curve.points)
+    means = "step: the median; samples/s: by the mean step" if both else ""
     return Table(
         COLUMNS,
         _rows(curve, scaling),
         _caption(curve, scaling),
         title,
         [line for line in _curve_lines(curve) if line],
-        interval_note(curve_estimates(curve)),
+        "; ".join(filter(None, (means, interval_note(curve_estimates(curve))))),
         noun="number of processes",
         both_ends=True,
     )
@@ -341,6 +343,8 @@ def _waterfall_words(point: ScalingPoint) -> str:
             taken = []
         else:  # nothing is lost between two levels
             told[-1] += f" and {step.name}"
+    if told and point.steps and "end_to_end" in point.speedup:
+        told[-1] += f" of a launch of {plural(point.steps, 'step')}"  # it may have been cut
     return "; ".join(told)
 
 
@@ -429,7 +433,7 @@ def _of_launches(scaling: Scaling) -> str:
     rated = [point for _, point in found if point.throughput]
     rate = f"{format_rate(best.throughput.value if best.throughput else 0.0)} samples/s"
     if len(rated) == 1:
-        step = f", {format_seconds(best.step_s.value)} a step" if best.step_s else ""
+        step = f", {format_seconds(best.step_s.value)} a median step" if best.step_s else ""
         return f"{_where(best)}: {rate}{step}."
     steady, baseline = best.speedup.get("steady"), curve.baseline
     if baseline is best or steady is None or baseline is None:

@@ -84,7 +84,11 @@ def show(document: Document, console: Console, *, details: bool = False, all_by:
         for warning in document.warnings[:_WARNINGS]:
             say(console, f"Warning: {warning}", "yellow")
         if len(document.warnings) > _WARNINGS:
-            say(console, f"{plural(len(document.warnings) - _WARNINGS, 'more warning')}: {all_by or 'add --details'}", "yellow")
+            say(
+                console,
+                f"{plural(len(document.warnings) - _WARNINGS, 'more warning')}: {all_by or 'add --details'}",
+                "yellow",
+            )
     if document.do:
         console.print(Text(encoded(f"Do: {document.do}", console)), soft_wrap=True)  # a command is copied whole
     if document.more and not details:
