@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import groupby, pairwise, product
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -95,7 +94,6 @@ def document(
             ],
             Mapped(checked, step, most_cells or MOST_CELLS),
         ),
-        more=f"every row{', every map' if len(maps) > 1 else ''}, every check and how sure predictions are",
         json=lambda: prediction_json(prediction),
         files={"estimate": _cell_table(prediction)},
     )
@@ -269,7 +267,6 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
     def batch_column(at: int, batch: int) -> Column:
         is_kept = batch in (shown.batches[0], shown.batches[-1]) or (best is not None and batch == asked_batch(best))
         return Column(
-            "",
             lambda np: grid.cells.get((np, batch)),
             f"{batch:,}",
             write=lambda cell: _MARKS[kind(cell)][0].format(speedup_number(cell.speedup)),
@@ -279,8 +276,8 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
 
     nodes = shown.nodes()
     columns = [
-        Column("", lambda np: np, "processes", write="{:,}".format),
-        Column("", lambda np: nodes.get(np) if max(nodes.values()) > 1 else None, "nodes", write="{:,}".format),
+        Column(lambda np: np, "processes", write="{:,}".format),
+        Column(lambda np: nodes.get(np) if max(nodes.values()) > 1 else None, "nodes", write="{:,}".format),
         *(batch_column(at, batch) for at, batch in enumerate(shown.batches)),
     ]
     kinds = {kind(grid.cells.get(place)) for place in product(shown.counts, shown.batches)}
@@ -312,16 +309,16 @@ def _size_table(prediction: Prediction, rows: int) -> Table:
         return _MARKS[kind][0].format(speedup_number(cell.speedup))
 
     columns = [
-        Column("", attrgetter("np"), "processes", write="{:,}".format),
-        Column("", lambda cell: cell.nodes if several else None, "nodes", write="{:,}".format, priority=3),
-        Column("", attrgetter("batch"), "batch each", write="{:,}".format, priority=4),
-        Column("", ran(lambda cell: format_seconds(cell.step_s)), "step"),
-        Column("", ran(_step_ends), percent(PREDICTED), priority=2),
-        Column("", ran(speedup), "speedup"),
-        Column("", ran(lambda cell: format_share(cell.efficiency)), "efficiency", priority=1),
-        Column("", ran(lambda cell: format_seconds(cell.exposed_s)), "exposed", priority=5),
-        Column("", _memory, "memory"),
-        Column("", lambda cell: "yes" if cell.fits else "no", "fits"),
+        Column("np", "processes", write="{:,}".format),
+        Column(lambda cell: cell.nodes if several else None, "nodes", write="{:,}".format, priority=3),
+        Column("batch", "batch each", write="{:,}".format, priority=4),
+        Column(ran(lambda cell: format_seconds(cell.step_s)), "step"),
+        Column(ran(_step_ends), percent(PREDICTED), priority=2),
+        Column(ran(speedup), "speedup"),
+        Column(ran(lambda cell: format_share(cell.efficiency)), "efficiency", priority=1),
+        Column(ran(lambda cell: format_seconds(cell.exposed_s)), "exposed", priority=5),
+        Column(_memory, "memory"),
+        Column(lambda cell: "yes" if cell.fits else "no", "fits"),
     ]
     of = f"{prediction.cells[0].scaling} scaling: {headline(prediction)}"
     return Table(
@@ -392,13 +389,13 @@ def _check_table(prediction: Prediction) -> Table:
         return ("yes" if check.inside else "no") + (", disturbed" if check.disturbed else "")
 
     columns = [
-        Column("", attrgetter("scaling"), "scaling", words=True),
-        Column("", attrgetter("np"), "processes", "np", "{:,}".format),
-        Column("", attrgetter("batch"), "batch per process", "batch", "{:,}".format),
-        Column("", predicted, f"predicted ({percent(PREDICTED)})"),
-        Column("", measured, "measured"),
-        Column("", attrgetter("error"), "error (%)", "error%", lambda error: f"{100 * error:+.1f}"),
-        Column("", inside, "inside"),
+        Column("scaling", "scaling", words=True),
+        Column("np", "processes", "np", "{:,}".format),
+        Column("batch", "batch per process", "batch", "{:,}".format),
+        Column(predicted, f"predicted ({percent(PREDICTED)})"),
+        Column(measured, "measured"),
+        Column("error", "error (%)", "error%", lambda error: f"{100 * error:+.1f}"),
+        Column(inside, "inside"),
     ]
     paced = any(check.pace is not None for check in prediction.checks)
     return Table(
@@ -413,12 +410,11 @@ def _check_table(prediction: Prediction) -> Table:
 def _cell_table(prediction: Prediction) -> Table:
     """Every cell with every field, for programs; fields whose name does not say their unit get one that does."""
     units = {"throughput": "samples_per_s", "device_hours": "device_hours_per_million_samples"}
-    fields = [field.name for field in msgspec.structs.fields(Cell) if field.name != "engine"]
-    columns = [Column(units.get(name, name), attrgetter(name)) for name in fields]
+    columns = [Column(name, key=units.get(name, name)) for name in Cell.__struct_fields__ if name != "engine"]
     columns += [
-        Column("engine", lambda cell: cell.engine or prediction.engine),
-        Column("cluster", lambda _: prediction.cluster),
-        Column("what", lambda _: prediction.what),
+        Column(lambda cell: cell.engine or prediction.engine, key="engine"),
+        Column(lambda _: prediction.cluster, key="cluster"),
+        Column(lambda _: prediction.what, key="what"),
     ]
     return Table(columns, prediction.cells, "")
 

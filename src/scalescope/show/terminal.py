@@ -66,7 +66,7 @@ def show(document: Document, console: Console, *, details: bool = False, all_by:
         document: Of the result.
         console: Where to show it.
         details: Show every section instead.
-        all_by: The command that shows them; empty: the same one with --details.
+        all_by: The command that shows them; empty: the same one again.
     """
     if details:
         for section in document.sections:
@@ -83,16 +83,12 @@ def show(document: Document, console: Console, *, details: bool = False, all_by:
             bullet(console, line)
         for warning in document.warnings[:_WARNINGS]:
             say(console, f"Warning: {warning}", "yellow")
-        if len(document.warnings) > _WARNINGS:
-            say(
-                console,
-                f"{plural(len(document.warnings) - _WARNINGS, 'more warning')}: {all_by or 'add --details'}",
-                "yellow",
-            )
     if document.do:
         console.print(Text(encoded(f"Do: {document.do}", console)), soft_wrap=True)  # a command is copied whole
-    if document.more and not details:
-        say(console, f"{all_by or '--details'} shows {document.more}.", "dim")
+    if not details:
+        left_out = len(document.warnings) - _WARNINGS
+        more = f"{plural(left_out, 'more warning')} and all details" if left_out > 0 else "All details"
+        say(console, f"{more}: {all_by or 'add --details'}", "dim")
 
 
 def _section(section: Section, console: Console) -> None:
@@ -163,7 +159,7 @@ def _head(column: Column) -> str:
 
 def _cell(column: Column, row: Any, text: str, room: int, console: Console) -> Text:
     if column.is_bar:
-        return _bar(column.get(row), room)
+        return _bar(column.value(row), room)
     colour = column.colour(row) if column.colour else ""
     style = Style(color=_letters(colour), bgcolor=colour) if colour else Style()
     return Text(encoded(text or "-", console), style)

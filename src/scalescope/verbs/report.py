@@ -76,7 +76,7 @@ def of_report(results: "list[Results]", request: ReportRequest, _screen: Screen)
         return said
 
     documents, changed = [document_of(each) for each in results], comparison_of(results)
-    document = documents[0]._replace(brief=(), more="")
+    document = documents[0]._replace(brief=())
     if len(results) > 1:
         named = [f"{each.name}: {told.answer}" for each, told in zip(results, documents, strict=True)]
         document = document_of(changed) if changed else Document("")

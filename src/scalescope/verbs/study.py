@@ -54,7 +54,7 @@ def of_study(study: "Study", _request: Any, screen: Screen) -> Ending:
 
     folder = folder_of(study)
     (results,) = (with_commands(each, [folder]) for each in read_results([folder]))
-    document = document_of(results, page=str(folder / PAGE))._replace(brief=(), more="")
+    document = document_of(results, page=str(folder / PAGE))._replace(brief=())
     return Ending(document, results.follow, lambda: screen.page([results], folder / PAGE))
 
 
