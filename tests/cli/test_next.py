@@ -248,8 +248,8 @@ def test_what_is_not_shown_names_the_command_that_shows_it(scalescope: CommandLi
     """The command with --details would launch everything again."""
     asked = ("estimate", "mlp", "--step-time", "97ms", "--np", "1,2", "--batch", "32", "--cluster", str(CLUSTER))
     told = scalescope.in_this_process(*asked, "-o", "out", "--formats", "html").stdout
-    (line,) = [line for line in told.splitlines() if " shows every row" in line]
-    command = line.partition(" shows ")[0]
+    (line,) = [line for line in told.splitlines() if line.startswith("All details: ")]
+    command = line.partition(": ")[2]
     assert command == "scalescope report out --details"
     assert "Prediction and how wrong it was" not in told
     assert "Prediction and how wrong it was" in scalescope.in_this_process(*command.split()[1:]).stdout

@@ -1,3 +1,4 @@
+import io
 import json
 from typing import Any
 
@@ -7,7 +8,8 @@ from made_scalings import GPUS, after, lab11, measured, nearly_nothing, once, ra
 from rendered import shown
 
 from scalescope.records.scaling import BreakEven, Curve, Scaling, ScalingPoint
-from scalescope.show import document_of
+from scalescope.show import document_of, terminal
+from scalescope.show.document import Document, Section
 
 
 def json_of(record: Scaling) -> dict[str, Any]:
@@ -211,3 +213,24 @@ def test_the_document_keeps_the_fit() -> None:
     assert fit["fixed_share"]["32"] == 0.631
     assert fit["longer"]["32"]["100"] == 29.6
     assert msgspec.json.decode(msgspec.json.encode(document)) == document
+
+
+@pytest.mark.parametrize(
+    ("warnings", "facts", "line"),
+    [
+        (3, ("seen",), ""),
+        (5, ("seen",), "2 more warnings: add --details"),
+        (3, ("seen", "more"), "All details: add --details"),
+        (4, ("seen", "more"), "1 more warning and all details: add --details"),
+    ],
+)
+def test_what_is_left_out_is_counted_and_named(warnings: int, facts: tuple[str, ...], line: str) -> None:
+    document = Document(
+        "It is so.",
+        why=["seen"],
+        warnings=[f"warning {at}" for at in range(warnings)],
+        sections=[Section("x", "Facts", facts=facts)],
+    )
+    text = io.StringIO()
+    terminal.show(document, terminal.open_console(file=text, width=100))
+    assert [each for each in text.getvalue().splitlines() if "--details" in each] == [line][: bool(line)]

@@ -85,10 +85,21 @@ def show(document: Document, console: Console, *, details: bool = False, all_by:
             say(console, f"Warning: {warning}", "yellow")
     if document.do:
         console.print(Text(encoded(f"Do: {document.do}", console)), soft_wrap=True)  # a command is copied whole
-    if not details:
-        left_out = len(document.warnings) - _WARNINGS
-        more = f"{plural(left_out, 'more warning')} and all details" if left_out > 0 else "All details"
-        say(console, f"{more}: {all_by or 'add --details'}", "dim")
+    if not details and (more := _left_out(document)):
+        say(console, f"{more[0].upper()}{more[1:]}: {all_by or 'add --details'}", "dim")
+
+
+def _left_out(document: Document) -> str:
+    """`2 more warnings and all details`; empty where everything is shown."""
+    shown = [*document.reasons, *(table for table in document.brief if len(table.rows) <= table.few)]
+    left_out = []
+    if (warnings := len(document.warnings) - _WARNINGS) > 0:
+        left_out.append(plural(warnings, "more warning"))
+    for section in document.sections:
+        parts = (*section.lines, *section.facts, *section.tables, *section.items, *section.code)
+        if section.on_terminal and any(part not in shown for part in parts):
+            return " and ".join([*left_out, "all details"])
+    return " and ".join(left_out)
 
 
 def _section(section: Section, console: Console) -> None:
