@@ -200,7 +200,20 @@ def use_words(results: Results) -> str:
         words += f" were {'slower than' if slower else 'not shown to be faster than'} one"
     doubt = results.scaling.doubt if results.scaling else ""
     facts = [*_expected(setting, results), *_reached(setting, sure=not doubt)]
+    if chosen.np == 1 and (instead := _too_inefficient(results)):
+        facts = [instead, facts[-1]]
     return f"{f'{doubt} So far' if doubt else first} {words}: {', '.join(facts)}."
+
+
+def _too_inefficient(results: Results) -> str:
+    """What several processes reached, where the map stays with one for their efficiency; empty: it does not."""
+    prediction, curves = results.prediction, results.scaling.curves if results.scaling else ()
+    several = [point for curve in curves for point in curve.points if point.np > 1 and point.speedup.get("steady")]
+    best = max(several, key=lambda point: point.speedup["steady"].value, default=None)
+    if not (prediction and best and best.efficiency) or best.efficiency.value >= prediction.efficiency_goal:
+        return ""
+    reached = f"{best.speedup['steady'].value:.2f}x at an efficiency of {format_share(best.efficiency.value)}"
+    return f"{plural(best.np, 'process')} reach {reached}, below the goal of {format_share(prediction.efficiency_goal)}"
 
 
 def _expected(setting: Setting, results: Results) -> list[str]:

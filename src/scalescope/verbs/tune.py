@@ -37,7 +37,8 @@ def _plan_tune(request: TuneRequest) -> Iterable[str]:
         yield launch_costs([request.np] * tried.max_samples, length=length, most=True)
         yield f"# and up to {tried.most_pairs} pairs of launches to confirm what was found"
     else:
-        yield launch_costs([request.np], length=training_length(request.steps))
+        length = training_length(request.steps) if request.command else "until the search has decided"
+        yield launch_costs([request.np], length=length)
 
 
 def _kept_of_tune(request: TuneRequest | None, folder: str) -> str:
