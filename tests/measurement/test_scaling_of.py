@@ -92,7 +92,7 @@ def test_some_disturbed_launches_trigger_a_warning_and_most_put_the_answer_in_do
     assert bool(scaling.doubt) == doubted
     if doubted:
         assert sentence(scaling).startswith(
-            "Not certain: other programs took up to 0.9 of 2 cores in 8 of 14 launches; no interval covers that"
+            "Not certain: other programs took up to 0.9 of 2 cores in 8 of 14 launches. No interval covers that"
         )
         assert "95 % interval" not in sentence(scaling)
         assert "Fastest is" not in sentence(scaling)

@@ -109,7 +109,7 @@ def _doubt(runs: Sequence[Run]) -> str:
     worst = max(busy, key=lambda load: load.foreign_cores)
     return (
         f"Not certain: other programs took up to {worst.foreign_cores:.2g} of {worst.cores} cores in {len(busy)} of "
-        f"{plural(len(loads), 'launch')}; no interval covers that, so repeat it while nothing else runs."
+        f"{plural(len(loads), 'launch')}. No interval covers that: repeat it while nothing else runs."
     )
 
 

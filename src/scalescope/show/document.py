@@ -4,8 +4,9 @@ A record's file in this room makes its Document; `terminal`, `files`, `page` and
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from scalescope.text import clean
@@ -19,6 +20,9 @@ class Bar(NamedTuple):
     letter: str
     share: float
     colour: str
+
+
+_along = cache(attrgetter)  # A file may have a million values
 
 
 class Column(NamedTuple):
@@ -41,9 +45,13 @@ class Column(NamedTuple):
         """The raw value of a row; None where it, or what it is a part of, is not known."""
         if callable(self.get):
             return self.get(row)
-        for name in self.get.split("."):
-            row = None if row is None else getattr(row, name)
-        return row
+        try:
+            return _along(self.get)(row)
+        except AttributeError:  # something on the way is a dictionary, or not known
+            for name in self.get.split("."):
+                if row is not None:
+                    row = row.get(name) if isinstance(row, dict) else getattr(row, name)
+            return row
 
 
 class Table(NamedTuple):

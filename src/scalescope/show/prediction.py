@@ -70,7 +70,7 @@ def document(
     by_size = [_size_table(prediction, _FEW_ROWS), _size_table(prediction, _ROWS)] if prediction.ran_as else []
     return Document(
         answer=sentence(prediction),
-        why=[engine_words(prediction), efficient, checks or trust, memory],
+        why=[engine_words(prediction), efficient, checks or trust, memory] if prediction.trusted else [memory],
         warnings=prediction.warnings,
         brief=by_size[:1] or [_map_table(grid, prediction, _FEW_ROWS) for grid in told],
         sections=charted(

@@ -103,12 +103,8 @@ def _epoch_or_step(row: Row, unit: str) -> float | None:
     return row.point.step_s.value if row.point.step_s and is_epoch == (unit == "epoch") else None
 
 
-def _speedup(row: Row, name: str) -> Estimate | None:
-    return row.point.speedup.get(name)
-
-
-def _phase(row: "Row | _PhaseRow", name: str) -> float | None:
-    return row.point.phases.get(name)
+def _efficiency(estimate: Estimate) -> str:
+    return number(100 * estimate.value, 1)
 
 
 COLUMNS = (
@@ -130,24 +126,17 @@ COLUMNS = (
     Column(lambda row: _told_s(row, row.point.train_s), "train (s)", "train s", count),
     Column(lambda row: _told_s(row, row.point.wall_s), "total (s)", "total s", count),
     *(
-        Column(partial(_speedup, name=name), f"speedup {shown}", shown, with_interval, key=f"speedup_{name}", ends=True)
+        Column(f"point.speedup.{name}", f"speedup {shown}", shown, with_interval, key=f"speedup_{name}", ends=True)
         for name, shown in SPEEDUP_NAMES.items()
     ),
-    Column(
-        "point.efficiency",
-        "efficiency (%)",
-        "eff%",
-        lambda each: number(100 * each.value, 1),
-        key="efficiency",
-        ends=True,
-    ),
+    Column("point.efficiency", "efficiency (%)", "eff%", _efficiency, key="efficiency", ends=True),
     Column(_interval_kind, key="interval"),
     Column("point.step_s.low", key="step_s_low", json=True),
     Column("point.step_s.high", key="step_s_high", json=True),
     *_of_point("threads_per_rank", "steps", "warmup_steps", "fixed_s"),
     Column("curve.baseline_np", key="baseline_np"),
     Column("curve.baseline_engine", key="baseline_engine"),
-    *(Column(partial(_phase, name=phase), key=f"phase_{phase}_s") for phase in PHASES),
+    *(Column(f"point.phases.{phase}", key=f"phase_{phase}_s") for phase in PHASES),
     Column("what", key="what"),
 )
 
@@ -224,24 +213,19 @@ def phase_name(phase: str) -> str:
     return "warm-up" if phase == "warmup" else phase
 
 
-class _PhaseRow(NamedTuple):
-    label: str
-    point: ScalingPoint
-
-
 def _phase_tables(scaling: Scaling) -> list[Table]:
     """Seconds of every phase by point; a measurement knows them."""
-    points = points_with_phases(scaling)
+    points = list(points_with_phases(scaling).values())
     if not points or scaling.source != "measurement":
         return []
-    shown = [phase for phase in PHASES if any(point.phases.get(phase, 0.0) >= _VISIBLE for point in points.values())]
+    shown = [phase for phase in PHASES if any(point.phases.get(phase, 0.0) >= _VISIBLE for point in points)]
     columns = [
-        Column("label", "launch", words=True),
-        *(Column(partial(_phase, name=phase), phase_name(phase), write="{:.2f}".format) for phase in shown),
-        Column("point.wall_s", "wall", write="{:.2f}".format),
+        Column(point_label, "launch", words=True),
+        *(Column(f"phases.{phase}", phase_name(phase), write="{:.2f}".format) for phase in shown),
+        Column("wall_s", "wall", write="{:.2f}".format),
     ]
     title = "seconds by phase, mean over ranks and launches"
-    return [Table(columns, [_PhaseRow(*each) for each in points.items()], title.capitalize(), title, paper=False)]
+    return [Table(columns, points, title.capitalize(), title, paper=False)]
 
 
 def _curve_lines(curve: Curve) -> list[str]:
@@ -256,8 +240,8 @@ def _curve_lines(curve: Curve) -> list[str]:
         lines.append(f"warm-up, found in the step times and left out of steady: {told}")
     if curve.fit:
         lines += _fit_lines(curve.fit, curve.work_unit)
-    if point := largest(curve):
-        lines.append(_waterfall_words(point))
+    if most := largest(curve):
+        lines.append(_waterfall_words(most))
     once = []
     for point in curve.points if not curve.fit else ():  # a fit tells one cost for all
         if each := point.one_time_s:
