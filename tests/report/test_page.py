@@ -208,16 +208,23 @@ def test_the_first_screen_shows_one_picture_and_warnings_folded(verb: str, figur
 
 
 @pytest.mark.parametrize(
-    ("trusted", "ends", "figure"), [(True, (2.0, 3.0), "map"), (False, (2.0, 3.0), "weak"), (True, (0.8, 1.2), "weak")]
+    ("trusted", "ends", "doubt", "figure"),
+    [
+        (True, (2.0, 3.0), "", "map"),
+        (False, (2.0, 3.0), "", "weak"),
+        (True, (0.8, 1.2), "", "weak"),
+        (True, (2.0, 3.0), "Not certain.", "weak"),
+    ],
 )
 def test_the_picture_next_to_the_answer_shows_what_the_answer_rests_on(
-    *, trusted: bool, ends: tuple[float, float], figure: str
+    *, trusted: bool, ends: tuple[float, float], doubt: str, figure: str
 ) -> None:
     """A map that is not trusted, or whose setting launches showed to be no faster, would contradict the answer."""
     prediction = made_predictions.predicted(counts=(1, 4), batches=(32,))
     if not trusted:
         prediction = msgspec.structs.replace(prediction, recommended=None, doubts=("other programs were busy",))
-    page = page_of(*on_page([Results(name="x", prediction=prediction, scaling=with_steady(curves(), *ends))]))
+    scaling = msgspec.structs.replace(with_steady(curves(), *ends), doubt=doubt)
+    page = page_of(*on_page([Results(name="x", prediction=prediction, scaling=scaling)]))
     first, rest = page[page.index('<section class="answer"') :].split("<nav", 1)
     assert re.findall(r'data-figure="(\w+)"', first) == [figure]
     assert figure == "map" or 'data-figure="map"' in rest

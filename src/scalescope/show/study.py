@@ -85,7 +85,7 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
     if results.scaling:
         found["scaling"] = document_of(results.scaling, measurement=results.measurement)
         setting = setting_of(results)
-        if "prediction" in found and not (setting.cell and setting.pays):
+        if "prediction" in found and (results.scaling.doubt or not (setting.cell and setting.pays)):
             found["prediction"] = _with_no_lead(found["prediction"])  # what was measured shows the answer, not the map
     if results.explanations:
         told = document_of(results.explanations[-1])
