@@ -1,7 +1,6 @@
 """Explanation: where the time of traced steps goes and what to change; every rank, transfer and tensor as tables."""
 
 from collections.abc import Sequence
-from functools import partial
 from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
@@ -269,6 +268,10 @@ def _accounting(explanation: Explanation, whole: Breakdown, notes: Sequence[str]
     rows = [_Row("all" if several else "mean", whole)]
     rows += [_Row(f"{each.rank:,}", each.parts, each.late_s) for each in accounts]
     shown = parts_of([row.parts for row in rows])
+
+    def bar(row: _Row) -> list[Bar]:
+        return [Bar(part.letter, part.share(row.parts) or 0.0, part.colour) for part in shown]
+
     told = ["all: mean over ranks and steps" if several else "mean over steps"]
     told[0] += f"; the median step takes {format_seconds(explanation.step_s)}" if explanation.step_s else ""
     absent = [part.name for part in PARTS if part.seconds(whole) is None]
@@ -282,7 +285,7 @@ def _accounting(explanation: Explanation, whole: Breakdown, notes: Sequence[str]
         *(_percent(part) for part in shown),
         _percent(HIDDEN)._replace(priority=1),
         Column("late_s", "late", write=format_seconds, priority=2),
-        Column(partial(_bar, shown=shown), short="parts", is_bar=True),
+        Column(bar, short="parts", is_bar=True),
     )
     caption = capital(f"{_traced(explanation)}.")
     return Table(columns, rows, caption, notes=[*told, *notes], noun="rank", most=MOST_RANKS + 1)
@@ -294,10 +297,6 @@ def _percent(part: Part) -> Column:
 
 def _as_percent(share: float) -> str:
     return number(100 * share, 1)
-
-
-def _bar(row: _Row, shown: Sequence[Part]) -> list[Bar]:
-    return [Bar(part.letter, part.share(row.parts) or 0.0, part.colour) for part in shown]
 
 
 def _bar_alone(table: Table, explanation: Explanation) -> Table:

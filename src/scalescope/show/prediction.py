@@ -348,17 +348,16 @@ def engine_words(prediction: Prediction) -> str:
     if best.np == 1:  # where no engine does anything
         several = [cell for cell in prediction.cells if cell.np > 1 and cell.engine == best.engine and cell.fits]
         best = max(several, key=lambda cell: cell.throughput, default=None)
-    alike = [cell for cell in prediction.cells if best and _place(cell) == _place(best)]
+    if best is None:
+        return ""
+    place = (best.np, best.batch, best.scaling)
+    alike = [cell for cell in prediction.cells if (cell.np, cell.batch, cell.scaling) == place]
     told = [
         f"{cell.engine} {format_seconds(cell.step_s)} ({_step_ends(cell)}) and {format_bytes(cell.memory_bytes)}"
         f"{'' if cell.fits else ', which does not fit'}"
         for cell in sorted(alike, key=lambda cell: cell.step_s)
     ]
-    return f"a step of {plural(best.np, 'process')} with batch {best.batch:,} each: {'; '.join(told)}" if best else ""
-
-
-def _place(cell: Cell) -> tuple[int, int, str]:
-    return cell.np, cell.batch, cell.scaling
+    return f"a step of {plural(best.np, 'process')} with batch {best.batch:,} each: {'; '.join(told)}"
 
 
 def ran_words(prediction: Prediction) -> str:
@@ -379,12 +378,6 @@ def _check_table(prediction: Prediction) -> Table:
         ends = f"{number(factor * low_s, decimals)}-{number(factor * high_s, decimals)}"
         return f"{number(value, decimals)} {unit} ({ends})"
 
-    def predicted(check: Check) -> str:
-        return with_ends(check.low_s, check.predicted_s, check.high_s)
-
-    def measured(check: Check) -> str:
-        return with_ends(check.measured_low_s, check.measured_s, check.measured_high_s)
-
     def inside(check: Check) -> str:
         return ("yes" if check.inside else "no") + (", disturbed" if check.disturbed else "")
 
@@ -392,8 +385,8 @@ def _check_table(prediction: Prediction) -> Table:
         Column("scaling", "scaling", words=True),
         Column("np", "processes", "np", "{:,}".format),
         Column("batch", "batch per process", "batch", "{:,}".format),
-        Column(predicted, f"predicted ({percent(PREDICTED)})"),
-        Column(measured, "measured"),
+        Column(lambda each: with_ends(each.low_s, each.predicted_s, each.high_s), f"predicted ({percent(PREDICTED)})"),
+        Column(lambda each: with_ends(each.measured_low_s, each.measured_s, each.measured_high_s), "measured"),
         Column("error", "error (%)", "error%", lambda error: f"{100 * error:+.1f}"),
         Column(inside, "inside"),
     ]
