@@ -232,6 +232,7 @@ def test_a_study_of_disturbed_launches_says_so_first_and_asks_for_another_one(sc
     (follow,) = [line.removeprefix("Next: ") for line in doubted.splitlines() if line.startswith("Next: ")]
     asked = pasted(follow)
     assert (asked.workload.model, asked.np, asked.folder) == ("mlp", (1, 2), "")
+    assert asked.budget_s == 420.0, "it holds what was left out"
 
 
 def test_what_follows_a_study_writes_its_page_again(scalescope: CommandLine) -> None:

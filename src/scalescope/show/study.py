@@ -1,6 +1,5 @@
 """All results of one training together: the setting to use, why it is not faster, what to change, how to repeat it."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -294,12 +293,10 @@ def check_words(results: Results) -> str:
 def omission_lines(study: Study) -> list[str]:
     """List what the budget did not hold, and what failed and why, a line each."""
     lines = [f"{part.name} failed: {plain(part.why, 300)}" for part in study.parts if part.state == "failed"]
-    left_out = [part for part in study.parts if part.state == "left out"]
-    if left_out:
-        names = listed([_PART_NAMES.get(part.name, part.name) for part in left_out])
-        enough = math.ceil((study.budget_s + sum(part.planned_s for part in left_out)) / 60)
-        budget = format_seconds(study.budget_s)
-        lines.append(f"left out for the budget of {budget}: {names}; --budget {enough}m would hold all")
+    if study.left_out:
+        names = listed([_PART_NAMES.get(part.name, part.name) for part in study.left_out])
+        enough = f"--budget {study.enough_s / 60:.0f}m would hold all"
+        lines.append(f"left out for the budget of {format_seconds(study.budget_s)}: {names}; {enough}")
     return lines
 
 

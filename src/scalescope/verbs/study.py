@@ -62,10 +62,10 @@ def after_study(results: "Results", request: StudyRequest | None, folder: Path) 
     """Next command: what was interrupted; all again where it is in doubt; what the budget did not hold; figures."""
     from scalescope.studies.parts import PRECISION, is_open
 
-    parts = results.study.parts if results.study else ()
+    study, parts = results.study, results.study.parts if results.study else ()
     finished = all(part.state not in ("planned", "running") for part in parts)
-    if finished and request and results.scaling and results.scaling.doubt:
-        return retyped("study", request, **of_run(request))
+    if study and finished and request and results.scaling and results.scaling.doubt:
+        return retyped("study", request, **{**of_run(request), "budget_s": study.enough_s})
     if rest := [part for part in parts if part.state not in ("done", "not needed")]:
         minutes = int(sum(part.planned_s for part in rest) // 60) + 1
         return folder_command("study --resume", folder, "--budget", f"{minutes}m")
