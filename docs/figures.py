@@ -138,7 +138,7 @@ def annotated_map(prediction: Prediction) -> dict[str, Any]:
         (best.np - 1, best.batch - 64, f"recommended: {best.np} x {best.batch}", dark),
     ]
     with debug_mode(False):
-        spec: dict[str, Any] = map_chart(prediction, prediction.checks, MOST_CELLS).to_dict(validate=False)
+        spec: dict[str, Any] = map_chart(prediction, MOST_CELLS).to_dict(validate=False)
     spec["concat"][0]["layer"] += [_label(spec, *each) for each in words]
     return spec
 

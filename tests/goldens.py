@@ -6,6 +6,7 @@ A commit that does so says why the words or keys changed.
 import json
 import math
 import os
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ class _Page(HTMLParser):
 
     def end_line(self) -> None:
         if text := " ".join(" ".join(self._words).split()):
+            text = re.sub(" ([:;]) ", r"\1 ", text)  # the mark that ends a headline is an element of its own
             self.lines.append(self._mark + text)
         self._words, self._mark = [], ""
 

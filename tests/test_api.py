@@ -75,6 +75,14 @@ def test_every_option_is_typed_and_passed_by_one_name(verb: Verb) -> None:
     assert typed - short == passed - ({"model"} if verb.name == "explain" else set())
 
 
+def test_a_verb_without_a_function_of_its_own_takes_its_arguments_by_place_and_by_name() -> None:
+    table = Path(__file__).parents[1] / "examples" / "data" / "lab11.csv"
+    for results in (scalescope.api.report([table]), scalescope.api.report(paths=[table])):
+        assert [each.name for each in results] == ["lab11.csv"]
+    with pytest.raises(TypeError, match="report takes 1 arguments without a name, not 2"):
+        scalescope.api.report([table], [table])
+
+
 def test_an_unknown_keyword_is_refused_with_the_nearest_and_a_former_one_with_the_new() -> None:
     with pytest.raises(UsageError, match=r"there is no option 'lauches' \(did you mean launches"):
         scalescope.measure("mlp", lauches=2)

@@ -204,9 +204,11 @@ DRY = [
     f"measure --np 2 --engine ddp --env TOKEN=secret --launcher-arg=--max-restarts=0 {SET} -- PYTHON train.py",
     f"tune mlp --batch 8 --knob first_bucket_mb=2 {SET}",
     f"tune mlp --offline --max-samples 5 {SET}",
+    f"tune --np 2 --engine ddp --steps 200 {SET} -- PYTHON train.py",
     f"explain mlp --np 2 --from-start {SET}",
     f"explain --np 2 --engine ddp --steps 50 {SET} -- PYTHON train.py",
     f"study mlp --np 1,2 --batch 16,64 --engine ddp --budget 2h {SET}",
+    f"study --np 1,2 --engine ddp --budget 2h {SET} -- PYTHON train.py",
     "estimate mlp --np 1,2 --batch 8,16 --threads-per-rank 1 --dry-run",
     f"estimate {MLP} --np 1..8 --cluster examples/clusters/ethernet-8x2.toml --dry-run",
 ]

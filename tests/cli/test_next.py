@@ -1,6 +1,7 @@
 """The printed next command, pasted back: it trains the same model or command on the same engine, launcher and hosts."""
 
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from scalescope.records.explanation import Finding
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import EstimateRequest, MeasureRequest, Plan
-from scalescope.records.store import save
+from scalescope.records.run import Load, Measurement
+from scalescope.records.store import load, save
+from scalescope.records.study import Study
 from scalescope.records.tuning import TuneRequest
 from scalescope.verbs import find_verb
 from scalescope.verbs.estimate import after_estimate
@@ -38,6 +41,7 @@ AROUND: dict[str, Any] = {
     "timeout_s": 90.0,
     "steps": 200,
 }
+CLUSTER = Path(__file__).parents[2] / "examples" / "clusters" / "ethernet-8x2.toml"
 MODEL = WorkloadSpec(
     model="mlp", model_args={"width": 8, "depth": 2}, inputs=("8",), optimizer="adam", learning_rate=0.5
 )
@@ -201,3 +205,54 @@ def test_the_next_command_after_a_drawn_table_has_a_placeholder_for_the_script(s
     table = Path(__file__).parents[2] / "examples" / "data" / "lab11.csv"
     said = scalescope.in_this_process("explain", str(table), "-o", "out", "--formats", "svg").stdout
     assert said.splitlines()[-1].endswith(" -- COMMAND")
+
+
+def disturbed(study: Path) -> None:
+    """Other programs ran next to every launch of a kept study."""
+    path = study / "measure" / "measurement.json"
+    measured = load(path, Measurement)
+    busy = Load(foreign_cores=1.1, cores=2, load_average=3.0)
+    runs = tuple(msgspec.structs.replace(run, load=busy) for run in measured.runs)
+    save(msgspec.structs.replace(measured, runs=runs), path)
+
+
+def test_a_study_of_disturbed_launches_says_so_first_and_asks_for_another_one(scalescope: CommandLine) -> None:
+    study = scalescope.folder / "study"
+    shutil.copytree(Path(__file__).parents[1] / "data" / "kept" / "study", study)
+    sure = scalescope.in_this_process("report", "study").stdout
+    assert sure.startswith(
+        "Use 1 process with batch 64: 2 processes reach 1.29x at an efficiency of 64 %, below the goal of 80 %, "
+    ), "the speedup of one process over itself is no reason"
+    assert "Next: scalescope study --resume study " in sure
+    disturbed(study)
+    doubted = scalescope.in_this_process("report", "study").stdout
+    assert doubted.startswith("Not certain: other programs took up to 1.1 of 2 cores in 5 of 5 launches. ")
+    assert " So far " in doubted.splitlines()[0]
+    assert "interval" not in doubted.splitlines()[0].partition(" So far ")[2]
+    (follow,) = [line.removeprefix("Next: ") for line in doubted.splitlines() if line.startswith("Next: ")]
+    asked = pasted(follow)
+    assert (asked.workload.model, asked.np, asked.folder) == ("mlp", (1, 2), "")
+    assert asked.budget_s == 420.0, "it holds what was left out"
+
+
+def test_what_follows_a_study_writes_its_page_again(scalescope: CommandLine) -> None:
+    study = scalescope.folder / "study"
+    shutil.copytree(Path(__file__).parents[1] / "data" / "kept" / "study", study)
+    record = load(study / "study.json", Study)
+    done = [msgspec.structs.replace(part, state="done") for part in record.parts]
+    save(msgspec.structs.replace(record, parts=tuple(done)), study / "study.json")
+    told = scalescope.in_this_process("report", "study").stdout
+    assert told.splitlines()[-1] == (
+        "Next: scalescope measure --resume study/measure --precision 5% && scalescope report study"
+    )
+
+
+def test_what_is_not_shown_names_the_command_that_shows_it(scalescope: CommandLine) -> None:
+    """The command with --details would launch everything again."""
+    asked = ("estimate", "mlp", "--step-time", "97ms", "--np", "1,2", "--batch", "32", "--cluster", str(CLUSTER))
+    told = scalescope.in_this_process(*asked, "-o", "out", "--formats", "html").stdout
+    (line,) = [line for line in told.splitlines() if line.startswith("All details: ")]
+    command = line.partition(": ")[2]
+    assert command == "scalescope report out --details"
+    assert "Prediction and how wrong it was" not in told
+    assert "Prediction and how wrong it was" in scalescope.in_this_process(*command.split()[1:]).stdout

@@ -27,6 +27,7 @@ from scalescope.records.explanation import (
 )
 from scalescope.records.run import Point
 from scalescope.records.timeline import Breakdown
+from scalescope.traces.lateness import Lateness
 from scalescope.traces.trace import Collectives, Parts, Trace
 
 MIB = 1024 * 1024
@@ -87,8 +88,10 @@ def findings(
     replay: Replay | None = None,
     record: TraceFolder | None = None,
     clocks: tuple[Clock, ...] = (),
+    compared: Lateness | None = None,
 ) -> dict[str, Finding]:
-    made = find(Case(explanation, JobTraces("profiler traces", (trace(),), clocks, record=record), replay))
+    traces = JobTraces("profiler traces", (trace(),), clocks, record=record, compared=compared)
+    made = find(Case(explanation, traces, replay))
     assert [each.gain or 0 for each in made] == sorted((each.gain or 0 for each in made), reverse=True)
     return {each.id: each for each in made}
 
@@ -151,11 +154,33 @@ def test_ranks_that_wait_now_for_one_and_now_for_another_are_told_with_what_they
     assert "uneven_ranks" not in findings(job([WAITS, WAITS], transfers=sent)), "nothing tells waiting from transfer"
 
 
-def test_one_rank_that_is_late_in_too_few_steps_to_be_proven_so_is_named_with_the_wait_for_it() -> None:
+@pytest.mark.parametrize(
+    ("last", "for_whom"),
+    [((0, 1, 0, 1, 1), ", now for one and now for another."), ((1, 1, 1, 1, 0), ", mostly for rank 1."), ((), ".")],
+)
+def test_uneven_ranks_are_told_by_how_often_each_was_the_last(last: tuple[int, ...], for_whom: str) -> None:
+    """Medians of their lateness may show one of them only."""
+    nothing = np.zeros(0)
+    held_up = np.array([[0.012 * (rank == each) for rank in (0, 1)] for each in last]).reshape(-1, 2)
+    compared = Lateness(
+        ranks=(0, 1),
+        operation=np.array([], dtype=object),
+        bytes=np.zeros(0, dtype=np.int64),
+        late_s=nothing.reshape(0, 2),
+        transfer_s=nothing,
+        wait_s=nothing,
+        waiting_s=(nothing, nothing),
+        held_up_s=held_up,
+        step_s=0.1,
+        own_s=(0.06, 0.06),
+        at=np.zeros(0, dtype=np.int64),
+        mean_wait_s=nothing,
+    )
     waits = parts(0.1, compute=0.06, exposed=0.04, waiting=0.035, hidden=0.0)
-    found = findings(job([waits, waits, waits], late=(0.0, 0.013, 0.001)))["uneven_ranks"]
-    assert found.sentence == "Ranks wait 35 ms a step for each other, mostly for rank 1."
-    assert found.change.startswith("Look at rank 1 first. Give ranks cores")
+    found = findings(job([waits, waits], late=(0.0, 0.012)), compared=compared)["uneven_ranks"]
+    assert found.sentence == f"Ranks wait 35 ms a step for each other{for_whom}"
+    told = {f"last, of {len(last)} steps": f"0: {last.count(0)}, 1: {last.count(1)}"} if last else {}
+    assert {name: value for name, value in found.evidence.items() if name.startswith("last")} == told
 
 
 def test_of_steps_whose_waits_differ_the_typical_one_counts() -> None:

@@ -6,6 +6,7 @@ from scalescope.errors import UsageError
 from scalescope.measurement.scaling import scaling_of
 from scalescope.records.run import Load
 from scalescope.records.scaling import engine_ratios
+from scalescope.show.scaling import sentence
 
 
 def rounds(count: int, **changes: object) -> list:
@@ -78,12 +79,25 @@ def test_launches_that_checked_an_estimate_have_no_scaling() -> None:
         scaling_of(measurement([launch(np=2)], quick=True))
 
 
-def test_a_busy_machine_triggers_a_warning() -> None:
-    busy = Load(foreign_cores=0.9, cores=2, load_average=1.5)
-    runs = [msgspec.structs.replace(run, load=busy) for run in rounds(1)]
-    assert any("not quiet: in 3 of 3 launches" in warning for warning in scaling_of(measurement(runs)).warnings)
-    calm = [msgspec.structs.replace(run, load=Load(foreign_cores=0.1, cores=2, load_average=0.1)) for run in runs]
-    assert scaling_of(measurement(calm)).warnings == ()
+@pytest.mark.parametrize(("disturbed", "doubted", "warned"), [(0, False, False), (7, False, True), (8, True, False)])
+def test_some_disturbed_launches_trigger_a_warning_and_most_put_the_answer_in_doubt(
+    disturbed: int, *, doubted: bool, warned: bool
+) -> None:
+    busy, calm = (Load(foreign_cores=cores, cores=2, load_average=1.5) for cores in (0.9, 0.1))
+    runs = [
+        msgspec.structs.replace(run, load=busy if at < disturbed else calm) for at, run in enumerate(rounds(5)[:14])
+    ]
+    scaling = scaling_of(measurement(runs))
+    assert any(f"not quiet: in {disturbed} of 14 launches" in warning for warning in scaling.warnings) == warned
+    assert bool(scaling.doubt) == doubted
+    if doubted:
+        assert sentence(scaling).startswith(
+            "Not certain: other programs took up to 0.9 of 2 cores in 8 of 14 launches. No interval covers that"
+        )
+        assert "95 % interval" not in sentence(scaling)
+        assert "Fastest is" not in sentence(scaling)
+        assert "in these launches)" in sentence(scaling)
+        assert scaling.findings == ()
 
 
 def test_warnings_of_launches_are_listed_once_per_point_with_a_count() -> None:

@@ -40,6 +40,20 @@ def curves(what: str = "cnn", *, slower: float = 1.0, **more: object) -> Scaling
     return msgspec.structs.replace(made, curves=own)
 
 
+def with_steady(scaling: Scaling, low: float, high: float) -> Scaling:
+    """The curves with this interval as the steady speedup of all points of several processes, over one process."""
+    steady = Estimate(value=(low + high) / 2, low=low, high=high, interval="t", count=5)
+
+    def faster(point: ScalingPoint) -> ScalingPoint:
+        return msgspec.structs.replace(point, speedup={**point.speedup, "steady": steady}) if point.np > 1 else point
+
+    curves = [
+        msgspec.structs.replace(curve, baseline_np=1, points=tuple(map(faster, curve.points)))
+        for curve in scaling.curves
+    ]
+    return msgspec.structs.replace(scaling, curves=tuple(curves))
+
+
 def full(what: str = "cnn") -> Results:
     """Predicted, measured, explained and tuned."""
     return Results(

@@ -9,14 +9,16 @@ import made_explanation
 import made_predictions
 import made_scalings
 import made_tunings
+import msgspec
 import pytest
-from made_results import HOSTILE, curves, folders, full, hostile
+from made_results import HOSTILE, curves, folders, full, hostile, with_steady
 from rendered import shown
 
 import scalescope.show
 from scalescope.errors import UsageError
 from scalescope.records.results import Results
 from scalescope.show import document_of
+from scalescope.show.document import Chapter, Document
 from scalescope.show.page import MOST_BYTES, page_of, write_page
 from scalescope.show.prediction import with_measured
 from scalescope.show.study import on_page
@@ -61,7 +63,7 @@ class Read(HTMLParser):
 
     @property
     def text(self) -> str:
-        return " ".join(" ".join(self.texts).split())
+        return re.sub(" ([:;]) ", r"\1 ", " ".join(" ".join(self.texts).split()))  # a mark is an element of its own
 
     def of(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
@@ -128,6 +130,32 @@ def test_the_first_screen_has_the_words_that_the_verb_ends_with(verb: str) -> No
         assert " ".join(words.split()) in first
 
 
+@pytest.mark.parametrize(
+    ("answer", "headline"),
+    [
+        (
+            "Use 2 processes with batch 32 each and ddp: 1.59x predicted (1.30 to 1.94), 1.77x measured.",
+            "Use 2 processes with batch 32 each and ddp: 1.59x predicted",
+        ),
+        (
+            "Use 1 process: 2 processes with batch 32 each and ddp were not shown to be faster than one: 1.05x "
+            "measured (95 % interval 0.68 to 1.64).",
+            "Use 1 process: 2 processes with batch 32 each and ddp were not shown to be faster than one",
+        ),
+        (
+            "Rank 1 comes 18.9 ms late to every step, and the other ranks wait for it; fix saves 18.9 ms per step.",
+            "Rank 1 comes 18.9 ms late to every step, and the other ranks wait for it",
+        ),
+        ("There is nothing to compare with.", "There is nothing to compare with."),
+    ],
+)
+def test_the_headline_is_a_clause_that_holds_the_number(answer: str, headline: str) -> None:
+    page = page_of([Chapter("x", Document(answer))])
+    (large,) = re.findall(r'<p class="sentence">(.*?)<', page)
+    assert large == headline
+    assert answer in Read(page).text
+
+
 def test_several_verbs_give_one_answer_with_setting_bottleneck_and_change() -> None:
     told = document_of(full())
     assert told.answer == (
@@ -146,15 +174,18 @@ def test_several_verbs_give_one_answer_with_setting_bottleneck_and_change() -> N
 def test_measured_cells_tell_how_wrong_the_prediction_was() -> None:
     prediction = made_predictions.both()
     checks = {(each.scaling, each.np, each.batch): each for each in with_measured(prediction, curves()).checks}
-    assert set(checks) >= {("weak", 1, 32), ("weak", 2, 32), ("weak", 4, 32), ("strong", 2, 16)}
+    assert set(checks) >= {("weak", 2, 32), ("weak", 4, 32), ("strong", 2, 16)}
+    assert {np for _, np, _ in checks if np == 1} == set(), "one process alone is what the map was made of"
     twice = {(each.scaling, each.np, each.batch): each for each in with_measured(prediction, curves(slower=2)).checks}
     cell = checks["weak", 4, 32]
     assert twice["weak", 4, 32].measured_s == pytest.approx(2 * cell.measured_s)
     assert with_measured(prediction, None) is prediction
     assert len(with_measured(with_measured(prediction, curves()), curves()).checks) == len(checks)
-    assert "Predicted and measured steps" in page_of(
-        *on_page([Results(name="x", prediction=prediction, scaling=curves())])
-    )
+    results = Results(name="x", prediction=prediction, scaling=curves())
+    page = page_of(*on_page([results]))
+    assert "Predicted and measured steps" in page
+    assert set(re.findall(r"(\d+) cells run for real", page)) == {str(len(checks))}
+    assert f"verified by running {len(checks)} cells" in page
 
 
 def test_the_map_says_what_launches_measured_where_it_predicts_otherwise() -> None:
@@ -174,6 +205,30 @@ def test_the_first_screen_shows_one_picture_and_warnings_folded(verb: str, figur
     assert page.count(f'data-figure="{figure}"') == 1
     warnings = len(document_of(Results(name="x", **{field: record}, traced_batches=(None,))).warnings)
     assert first.count('<details class="warning">') == warnings
+
+
+@pytest.mark.parametrize(
+    ("trusted", "ends", "doubt", "figure"),
+    [
+        (True, (2.0, 3.0), "", "map"),
+        (False, (2.0, 3.0), "", "weak"),
+        (True, (0.8, 1.2), "", "weak"),
+        (True, (2.0, 3.0), "Not certain.", "weak"),
+    ],
+)
+def test_the_picture_next_to_the_answer_shows_what_the_answer_rests_on(
+    *, trusted: bool, ends: tuple[float, float], doubt: str, figure: str
+) -> None:
+    """A map that is not trusted, or whose setting launches showed to be no faster, would contradict the answer."""
+    prediction = made_predictions.predicted(counts=(1, 4), batches=(32,))
+    if not trusted:
+        prediction = msgspec.structs.replace(prediction, recommended=None, doubts=("other programs were busy",))
+    scaling = msgspec.structs.replace(with_steady(curves(), *ends), doubt=doubt)
+    page = page_of(*on_page([Results(name="x", prediction=prediction, scaling=scaling)]))
+    first, rest = page[page.index('<section class="answer"') :].split("<nav", 1)
+    assert re.findall(r'data-figure="(\w+)"', first) == [figure]
+    assert figure == "map" or 'data-figure="map"' in rest
+    assert ("This map is not to be trusted: other programs were busy." in rest) != trusted
 
 
 def test_results_of_two_trainings_are_compared_first() -> None:

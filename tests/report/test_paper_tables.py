@@ -144,11 +144,11 @@ def test_intervals_and_ranges_are_written_differently() -> None:
     sure, few = measured(batches=(32,), engines=("ddp",), kinds=("weak",)), ranges()
     assert cells(as_markdown(sure))[-1][-4:] == ["3.70 ± 0.16", "3.55 ± 0.23", "3.27 ± 0.29", "92.5"]
     assert r"3.70 $\pm$ 0.16 & 3.55 $\pm$ 0.23" in as_latex(sure)
-    assert r"5 launches each. $\pm$ or [ ]: 95 \% t-intervals over launches, each by itself.}" in as_latex(sure)
+    assert r"by the mean step; $\pm$ or [ ]: 95 \% t-intervals over launches, each by itself.}" in as_latex(sure)
     assert "2.87 (2.76-3.01)" in as_markdown(few)
     assert "2.87 (2.76--3.01)" in as_latex(few)
     assert r"\pm" not in as_latex(few)
-    assert "3 launches each. In parentheses: range of fewer than 5 launches, no interval." in as_markdown(few)
+    assert "by the mean step; in parentheses: range of fewer than 5 launches, no interval." in as_markdown(few)
 
 
 def test_seconds_of_launches_are_phases_and_no_columns_of_their_own() -> None:

@@ -23,7 +23,7 @@ def measured(counts: tuple[int, ...] = (2, 4, 8), **more: object) -> Scaling:
 
 def test_speedups_are_relative_to_one_node() -> None:
     weak, strong = sorted(studies(Results(name="x", scaling=measured())), key=lambda each: each.title, reverse=True)
-    assert (weak.unit, [row.units for row in weak.rows], [row.np for row in weak.rows]) == (
+    assert (weak.unit, [row.units for row in weak.rows], [row.point.np for row in weak.rows]) == (
         "node",
         [1, 2, 4],
         [2, 4, 8],

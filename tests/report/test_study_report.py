@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from made_results import folder_of, folders
+from made_results import folder_of, folders, with_steady
 from test_measurement import measurement, run
 
 from scalescope.errors import UsageError
@@ -13,19 +13,18 @@ from scalescope.jobs.folders import result_folder
 from scalescope.records.prediction import Check
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.results import Results
-from scalescope.records.scaling import Estimate
 from scalescope.records.store import save
 from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
 from scalescope.show import document_of
 from scalescope.show.page import page_of
 from scalescope.show.scaling import same_point
-from scalescope.show.study import _expected, _setting, on_page
+from scalescope.show.study import on_page, setting_of
 from scalescope.studies.results import read_results
 from scalescope.verbs.report import with_commands
 
 PARTS = (
     StudyPart(name="estimate", what="predict", planned_s=40.0, used_s=41.0, state="done"),
-    StudyPart(name="measure", what="launch", planned_s=60.0, used_s=70.0, state="done", without=("Horovod",)),
+    StudyPart(name="measure", what="launch", planned_s=60.0, used_s=70.0, state="done"),
     StudyPart(name="explain", what="trace", used_s=3.0, state="failed", why="no rank answered"),
     StudyPart(name="tune", what="search", planned_s=70.0, state="left out", why="it takes about 70 s"),
 )
@@ -70,7 +69,7 @@ def test_all_parts_are_one_result_with_what_was_left_out_and_what_failed(tmp_pat
     assert told.answer.startswith("Use ")
     assert list(told.warnings[:2]) == [
         "explain failed: no rank answered",
-        "left out for the budget of 5 min 00 s: Horovod and tune; --budget 7m would hold all",
+        "left out for the budget of 5 min 00 s: tune; --budget 7m would hold all",
     ]
     assert results.follow.endswith("s --budget 2m")
     assert "study --resume" in results.follow
@@ -84,7 +83,7 @@ def test_what_to_write_in_a_script_is_one_line(tmp_path: Path) -> None:
 
 def test_a_traced_step_unlike_the_measured_ones_is_a_warning(tmp_path: Path) -> None:
     results = msgspec.structs.replace(studied(tmp_path), prediction=None)
-    point = _setting(results)[1]
+    point = setting_of(results).point
     assert point
     assert point.step_s
     for times, warns in ((1.2, False), (6.0, True), (0.5, True)):
@@ -97,7 +96,7 @@ def test_a_traced_step_unlike_the_measured_ones_is_a_warning(tmp_path: Path) -> 
 
 def test_an_answer_about_another_batch_is_a_warning(tmp_path: Path) -> None:
     results = studied(tmp_path)
-    cell = _setting(results)[0]
+    cell = setting_of(results).cell
     assert cell
     one, other = cell.batch, cell.batch + 1
 
@@ -138,18 +137,19 @@ def test_a_script_alone_with_its_engine_is_the_measured_point_of_one_process(tmp
 def test_a_cell_that_launches_checked_is_shown_with_what_was_predicted_of_it(tmp_path: Path) -> None:
     results = studied(tmp_path)
     assert results.prediction
-    cell = next(each for each in results.prediction.cells if each.np == 2)
-    point = _setting(msgspec.structs.replace(results, prediction=None))[1]
+    cell = next(each for each in results.prediction.cells if (each.np, each.batch, each.scaling) == (2, 32, "weak"))
     check = Check.of(cell, (2 * cell.step_s,))
     twice = msgspec.structs.replace(cell, step_s=2 * cell.step_s, speedup=cell.speedup / 2, verified=True)
-    checked = msgspec.structs.replace(results, prediction=msgspec.structs.replace(results.prediction, checks=(check,)))
-    (said,) = _expected(twice, point, checked)
-    assert said.startswith(f"{cell.speedup:.2f}x predicted (")
+    advice = results.prediction.recommended
+    assert advice
+    advice = msgspec.structs.replace(advice, np=2, batch=32, scaling="weak", engine=cell.engine)
+    prediction = msgspec.structs.replace(results.prediction, cells=(twice,), checks=(check,), recommended=advice)
+    checked = msgspec.structs.replace(results, prediction=prediction)
+    assert setting_of(checked).point
+    assert f": {cell.speedup:.2f}x predicted (" in document_of(checked).answer
     apart = msgspec.structs.replace(checked, study=None)
-    assert "x when the map was verified (" in _expected(twice, point, apart)[0], (
-        "estimate --verify has its own launches"
-    )
-    assert "x measured (" in _expected(twice, None, apart)[0]
+    assert "x when the map was verified (" in document_of(apart).answer, "estimate --verify has its own launches"
+    assert "x measured (" in document_of(msgspec.structs.replace(apart, scaling=None)).answer
 
 
 @pytest.mark.parametrize(
@@ -161,19 +161,7 @@ def test_processes_that_are_not_faster_than_one_are_not_recommended(
     results = msgspec.structs.replace(studied(tmp_path), prediction=None)
     assert document_of(results).answer.startswith("Use 4 processes")
     assert results.scaling
-    steady = Estimate(value=sum(ends) / 2, low=ends[0], high=ends[1], interval="t", count=5)
-    curves = tuple(
-        msgspec.structs.replace(
-            curve,
-            baseline_np=1,
-            points=tuple(
-                msgspec.structs.replace(point, speedup={**point.speedup, "steady": steady}) if point.np > 1 else point
-                for point in curve.points
-            ),
-        )
-        for curve in results.scaling.curves
-    )
-    results = msgspec.structs.replace(results, scaling=msgspec.structs.replace(results.scaling, curves=curves))
+    results = msgspec.structs.replace(results, scaling=with_steady(results.scaling, *ends))
     document = document_of(results)
     assert document.answer.startswith("Use 1 process: 4 processes")
     assert verdict in document.answer
@@ -195,7 +183,7 @@ def test_the_page_shows_every_part(tmp_path: Path) -> None:
     text = page_of(*on_page([studied(tmp_path)]))
     assert "Parts of the study" in text
     assert "failed: no rank answered" in text
-    assert "done, without Horovod" in text
+    assert "left out: it takes about 70 s" in text
     assert "scalescope study cnn --np 1,2" in text
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from scalescope.errors import UsageError
 from scalescope.named_paths import takes_paths
+from scalescope.options import options_of
 from scalescope.progress import Progress
 from scalescope.records.store import Record
 from scalescope.records.submission import Submission
@@ -47,11 +48,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A function of a room as it is, imported when it is first used, or a verb that takes keywords only."""
+    """A function of a room as it is, imported when it is first used, or a verb that has no function of its own."""
     if name in _ELSEWHERE:
         return getattr(import_module(_ELSEWHERE[name]), name)
     if any(verb.name == name for verb in VERBS):
-        return takes_paths(lambda *, progress=None, **options: _run(name, progress, options))
+        arguments = [option.keyword for option in options_of(find_verb(name).request) if option.opt.argument]
+
+        @takes_paths
+        def call(*given: Any, progress: Progress | None = None, **options: Any) -> Any:
+            if len(given) > len(arguments):
+                raise TypeError(f"{name} takes {len(arguments)} arguments without a name, not {len(given)}")
+            return _run(name, progress, {**dict(zip(arguments, given, strict=False)), **options})
+
+        return call
     raise AttributeError(f"module 'scalescope.api' has no attribute '{name}'")
 
 

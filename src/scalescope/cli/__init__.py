@@ -25,6 +25,7 @@ from scalescope.named_paths import named_paths
 from scalescope.options import options_of, parameters, read
 from scalescope.progress import Progress
 from scalescope.records.request import RunOptions
+from scalescope.records.store import Record
 from scalescope.records.submission import Submission
 from scalescope.text import clean, trimmed
 from scalescope.verbs import VERBS, limits_of, plan_verb, planned_request, resume_verb, run_verb
@@ -218,7 +219,7 @@ def drive(verb: Verb, typed: Mapping[str, Any], command: tuple[str, ...]) -> Non
         ending = of_submission(record)
     else:
         ending = verb.end(record, request, screen)
-    screen.tell(ending)
+    screen.tell(ending, record.folder if isinstance(record, Record) else None)
     if ending.code:
         raise typer.Exit(ending.code)
 

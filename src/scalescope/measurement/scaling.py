@@ -9,7 +9,7 @@ from scalescope.measurement.observation import observe
 from scalescope.measurement.replication import baseline_of, warnings_of
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.job import NO_ENGINE
-from scalescope.records.run import Measurement, Point, Run
+from scalescope.records.run import Load, Measurement, Point, Run
 from scalescope.records.scaling import REPEAT, Curve, Scaling
 from scalescope.text import plural
 
@@ -45,7 +45,7 @@ def scaling_of(measurement: Measurement) -> Scaling:
         curves=curves,
         doubt=doubt,
         trust=(doubt,) if doubt else which_to_trust(curves, repeat=REPEAT),
-        findings=what_stands_out(curves, repeat=REPEAT),
+        findings=() if doubt else what_stands_out(curves, repeat=REPEAT),
         warnings=warnings,
     )
 
@@ -91,13 +91,25 @@ def _curve(
 
 
 def _doubt(runs: Sequence[Run]) -> str:
-    """Ranks that never exchange gradients are no data-parallel training, whatever their speed."""
+    """A reason not to believe the speedups: ranks that never exchange gradients, or launches that were disturbed.
+
+    An interval over launches is about launches such as these. Where other programs ran next to most of them, those of
+    another hour give another speedup, outside of the interval.
+    """
     counts = sorted({run.point.np for run in runs if run.exchanges is False})
-    if not counts:
+    if counts:
+        return (
+            f"The ranks never exchanged gradients on {plural(counts[-1], 'process')}: each trained a model of its own, "
+            "and speedups say nothing about data-parallel training; wrap the model in DistributedDataParallel on this "
+            "device."
+        )
+    loads, busy = _loads(runs)
+    if 2 * len(busy) <= len(loads):
         return ""
+    worst = max(busy, key=lambda load: load.foreign_cores)
     return (
-        f"The ranks never exchanged gradients on {plural(counts[-1], 'process')}: each trained a model of its own, and "
-        "speedups say nothing about data-parallel training; wrap the model in DistributedDataParallel on this device."
+        f"Not certain: other programs took up to {worst.foreign_cores:.2g} of {worst.cores} cores in {len(busy)} of "
+        f"{plural(len(loads), 'launch')}. No interval covers that: repeat it while nothing else runs."
     )
 
 
@@ -127,17 +139,22 @@ def _unlike_hosts(runs: Sequence[Run]) -> tuple[str, ...]:
     return (f"launches ran on unlike hosts, {told}: take hosts of one kind, so that points differ in nothing else",)
 
 
-def _foreign_load(runs: Sequence[Run]) -> tuple[str, ...]:
-    """A warning when other programs took part of the machine."""
+def _loads(runs: Sequence[Run]) -> tuple[list[Load], list[Load]]:
+    """Loads of all launches where they are known, and of those in which other programs took part of the machine."""
     loads = [run.load for run in runs if run.load]
-    busy = [load for load in loads if load.foreign_cores > _BUSY * load.cores]
-    if not busy:
+    return loads, [load for load in loads if load.foreign_cores > _BUSY * load.cores]
+
+
+def _foreign_load(runs: Sequence[Run]) -> tuple[str, ...]:
+    """A warning when other programs disturbed some launches; when they disturbed most, it is a doubt."""
+    loads, busy = _loads(runs)
+    if not 0 < 2 * len(busy) <= len(loads):
         return ()
     worst = max(busy, key=lambda load: load.foreign_cores)
     return (
-        f"the machine was not quiet: in {len(busy)} of {len(loads)} launches other processes took more than "
+        f"the machine was not quiet: in {len(busy)} of {len(loads)} launches other programs took more than "
         f"{100 * _BUSY:.0f} % of it, {worst.foreign_cores:.2g} of {worst.cores} cores at worst; "
-        "intervals are wider for it; measure again on an idle machine",
+        "measure again on an idle machine",
     )
 
 

@@ -159,7 +159,7 @@ class Scaling(Record, frozen=True, kw_only=True, tag="scaling"):
     what: str  # The model, the command or the file
     source: str  # measurement, quick, table or logs
     curves: tuple[Curve, ...]
-    doubt: str = ""  # What the answer begins with where the numbers are not what they seem, in one sentence
+    doubt: str = ""  # What the answer begins with where the numbers are not what they seem
     trust: tuple[str, ...] = ()  # Which speedup to trust, in sentences, from these numbers
     findings: tuple[str, ...] = ()  # What else stands out, in sentences
     warnings: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
 """A study: what was asked, the parts it is made of, and what became of each; written as it goes."""
 
+import math
 from typing import Annotated as A  # noqa: N817 - every field says it
 from typing import Any, ClassVar, Literal
 
@@ -106,6 +107,17 @@ class Study(Record, frozen=True, kw_only=True, tag="study"):
     def used_s(self) -> float:
         """Seconds of all parts together."""
         return sum(part.used_s for part in self.parts)
+
+    @property
+    def left_out(self) -> tuple[StudyPart, ...]:
+        """Parts that the budget did not hold."""
+        return tuple(part for part in self.parts if part.state == "left out")
+
+    @property
+    def enough_s(self) -> float:
+        """The budget itself or, where parts are left out, one of whole minutes that would hold them."""
+        more_s = sum(part.planned_s for part in self.left_out)
+        return 60.0 * math.ceil((self.budget_s + more_s) / 60) if more_s else self.budget_s
 
     def part(self, name: str) -> StudyPart:
         """The part of that name."""

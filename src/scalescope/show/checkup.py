@@ -12,7 +12,7 @@ _NOT_HERE = "not here"
 
 def document(checkup: Checkup) -> Document:
     """Say whether the machine is ready; its parts as a table, and a section for everything that is missing."""
-    columns = [Column("", lambda row: row[0], "part", words=True), Column("", lambda row: row[1], "here", words=True)]
+    columns = [Column(lambda row: row[0], "part", words=True), Column(lambda row: row[1], "here", words=True)]
     rows = list(machine_rows(checkup.machine).items())
     return Document(
         answer=checkup.answer,

@@ -27,7 +27,6 @@ def document(cluster: Cluster) -> Document:
         why=[*why, *overlaps[-1:]],
         warnings=[cluster.disturbed] if cluster.disturbed else [],
         sections=charted("cluster", [Section("links", "Links", tables=[_table(cluster)], facts=overlaps)], cluster),
-        more="every size, group and operation, and every overlap" if cluster.costs else "",
         json=lambda: msgspec.to_builtins(cluster),
     )
 
@@ -42,9 +41,9 @@ def _table(cluster: Cluster) -> Table:
     title = "Time of a collective by size; CPU: part of it that a rank computes, at the largest"
     return Table(
         [
-            Column("", _group, "group", words=True),
-            *(Column("", partial(at, size=size), format_bytes(size), write=format_seconds) for size in sizes),
-            Column("", lambda costs: costs.cpu_seconds[-1] / costs.seconds[-1], "CPU", write=format_share),
+            Column(_group, "group", words=True),
+            *(Column(partial(at, size=size), format_bytes(size), write=format_seconds) for size in sizes),
+            Column(lambda costs: costs.cpu_seconds[-1] / costs.seconds[-1], "CPU", write=format_share),
         ],
         cluster.costs,
         f"{title}.",

@@ -10,11 +10,11 @@ from scalescope.units import format_seconds
 _WORDS = {"slower": "slower", "undecided": "not decided", "faster": "faster", "same": "the same"}  # In this order
 _FEW = 10  # Rows without --details
 _COLUMNS = (
-    Column("", lambda pair: plain(f"- {pair.what}" if pair.is_part else pair.what, 100), "time of", words=True),
-    Column("", lambda pair: pair.a, "A", write=format_seconds),
-    Column("", lambda pair: pair.b, "B", write=format_seconds),
-    Column("", lambda pair: _ratio(pair), "B over A"),
-    Column("", lambda pair: _WORDS[pair.verdict], "verdict"),
+    Column(lambda pair: plain(f"- {pair.what}" if pair.is_part else pair.what, 100), "time of", words=True),
+    Column("a", "A", write=format_seconds),
+    Column("b", "B", write=format_seconds),
+    Column(lambda pair: _ratio(pair), "B over A"),
+    Column(lambda pair: _WORDS[pair.verdict], "verdict"),
 )
 
 
@@ -35,7 +35,6 @@ def document(comparison: Comparison) -> Document:
         why=[*why, *comparison.notes],
         brief=[table],
         sections=[Section("compared", "What changed", tables=[table], facts=[*why, *comparison.notes])],
-        more="every time" if len(table.rows) > _FEW else "",
         json=lambda: {
             "kind": "comparison",
             **{name: getattr(comparison, name) for name in ("a", "b", "tolerance", "slower")},

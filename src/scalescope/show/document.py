@@ -4,8 +4,9 @@ A record's file in this room makes its Document; `terminal`, `files`, `page` and
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from scalescope.text import clean
@@ -21,14 +22,17 @@ class Bar(NamedTuple):
     colour: str
 
 
-class Column(NamedTuple):
-    """One value of a table's rows: its key in files, its headings, its value and how people read it."""
+_along = cache(attrgetter)  # A file may have a million values
 
-    key: str  # In CSV and JSON; empty: in neither
-    get: Callable[[Any], Any]  # A row's raw value in SI units; None: not known
+
+class Column(NamedTuple):
+    """One value of a table's rows: where it is, its headings, how people read it, and its key in files."""
+
+    get: str | Callable[[Any], Any]  # A row's raw value in SI units, or the names that lead to it; None: not known
     heading: str = ""  # In Markdown, LaTeX and on the page; empty: not there
     short: str | None = None  # On the terminal; None: as the heading, empty: not there
     write: Callable[[Any], str] = str  # The value for people; only called for known values
+    key: str = ""  # In CSV and JSON; empty: in neither
     ends: bool = False  # The value has low and high, which CSV has as KEY_low and KEY_high
     json: bool = False  # The value stands in the JSON of a row as it is
     csv: bool = True
@@ -36,6 +40,18 @@ class Column(NamedTuple):
     priority: int = 0  # Above 0: left out on a terminal that is too narrow, the highest first
     colour: Callable[[Any], str] | None = None  # A row's background on the terminal
     is_bar: bool = False  # The value is a list of Bar, for the terminal only
+
+    def value(self, row: Any) -> Any:
+        """The raw value of a row; None where it, or what it is a part of, is not known."""
+        if callable(self.get):
+            return self.get(row)
+        try:
+            return _along(self.get)(row)
+        except AttributeError:  # something on the way is a dictionary, or not known
+            for name in self.get.split("."):
+                if row is not None:
+                    row = row.get(name) if isinstance(row, dict) else getattr(row, name)
+            return row
 
 
 class Table(NamedTuple):
@@ -103,7 +119,6 @@ class Document(NamedTuple):
     warnings: Sequence[str] = ()
     brief: Sequence[Table] = ()  # Shown with the answer on the terminal, without --details
     sections: Sequence[Section] = ()
-    more: str = ""  # What --details shows beyond the answer
     json: Callable[[], dict[str, Any]] = dict
     files: dict[str, Table] = {}
 
@@ -150,13 +165,13 @@ def shown_columns(table: Table, heading: Callable[[Column], str]) -> list[Column
     return [
         column
         for column in table.columns
-        if heading(column) and any(column.get(row) not in (None, "") for row in table.rows)
+        if heading(column) and any(column.value(row) not in (None, "") for row in table.rows)
     ]
 
 
 def cell(column: Column, row: Any) -> str:
     """A value as people read it; empty where it is not known."""
-    value = column.get(row)
+    value = column.value(row)
     return "" if value is None else column.write(value)
 
 

@@ -1,7 +1,6 @@
 """Explanation: where the time of traced steps goes and what to change; every rank, transfer and tensor as tables."""
 
 from collections.abc import Sequence
-from functools import partial
 from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
@@ -41,7 +40,6 @@ def document(explanation: Explanation) -> Document:
     notes = [plain(note, 300) for note in explanation.notes]
     tables = [_accounting(explanation, whole, notes)] if whole else []
     nothing = "nothing that is known to cost time was found" if whole else "there are no steps"
-    more = "every rank, " if len(explanation.per_rank) > 1 else ""
     tracing = (
         f"tracing made steps {format_share(explanation.overhead or 0.0)} longer: shares are those of untraced steps, "
         "and what these do not show is left out; to see it, capture longer steps (a larger batch)"
@@ -80,7 +78,6 @@ def document(explanation: Explanation) -> Document:
             ],
             explanation,
         ),
-        more=f"{more}transfers, evidence and what changes over time",
         json=lambda: _json(explanation),
         files={"explanation": _every_step(explanation)},
     )
@@ -271,6 +268,10 @@ def _accounting(explanation: Explanation, whole: Breakdown, notes: Sequence[str]
     rows = [_Row("all" if several else "mean", whole)]
     rows += [_Row(f"{each.rank:,}", each.parts, each.late_s) for each in accounts]
     shown = parts_of([row.parts for row in rows])
+
+    def bar(row: _Row) -> list[Bar]:
+        return [Bar(part.letter, part.share(row.parts) or 0.0, part.colour) for part in shown]
+
     told = ["all: mean over ranks and steps" if several else "mean over steps"]
     told[0] += f"; the median step takes {format_seconds(explanation.step_s)}" if explanation.step_s else ""
     absent = [part.name for part in PARTS if part.seconds(whole) is None]
@@ -279,27 +280,23 @@ def _accounting(explanation: Explanation, whole: Breakdown, notes: Sequence[str]
         share = f"{format_seconds(possibly)} ({format_share(possibly / whole.step_s)})"
         told.append(f"{share} is communication before the last gradient was there: possibly hidden")
     columns = (
-        Column("", attrgetter("name"), "rank", words=True),
-        Column("", attrgetter("parts.step_s"), "step", write=format_seconds),
+        Column("name", "rank", words=True),
+        Column("parts.step_s", "step", write=format_seconds),
         *(_percent(part) for part in shown),
         _percent(HIDDEN)._replace(priority=1),
-        Column("", attrgetter("late_s"), "late", write=format_seconds, priority=2),
-        Column("", partial(_bar, shown=shown), short="parts", is_bar=True),
+        Column("late_s", "late", write=format_seconds, priority=2),
+        Column(bar, short="parts", is_bar=True),
     )
     caption = capital(f"{_traced(explanation)}.")
     return Table(columns, rows, caption, notes=[*told, *notes], noun="rank", most=MOST_RANKS + 1)
 
 
 def _percent(part: Part) -> Column:
-    return Column("", lambda row: part.share(row.parts), f"{part.name} (%)", part.short, _as_percent)
+    return Column(lambda row: part.share(row.parts), f"{part.name} (%)", part.short, _as_percent)
 
 
 def _as_percent(share: float) -> str:
     return number(100 * share, 1)
-
-
-def _bar(row: _Row, shown: Sequence[Part]) -> list[Bar]:
-    return [Bar(part.letter, part.share(row.parts) or 0.0, part.colour) for part in shown]
 
 
 def _bar_alone(table: Table, explanation: Explanation) -> Table:
@@ -361,11 +358,11 @@ def _tensors(account: HorovodAccount) -> Table:
         "data_wait_s": "data",
     }  # The last are left out first where there is no room
     columns = (
-        Column("", lambda tensor: plain(tensor.name, 24), "tensor", words=True),
-        Column("", attrgetter("bytes"), "size", write=format_bytes),
-        Column("", attrgetter("count"), "count", write="{:,}".format, priority=1),
+        Column(lambda tensor: plain(tensor.name, 24), "tensor", words=True),
+        Column("bytes", "size", write=format_bytes),
+        Column("count", "count", write="{:,}".format, priority=1),
         *(
-            Column("", attrgetter(field), name, name.replace("negotiation", "negot."), format_seconds, priority=at)
+            Column(attrgetter(field), name, name.replace("negotiation", "negot."), format_seconds, priority=at)
             for at, (field, name) in enumerate(spent.items())
         ),
     )
@@ -378,17 +375,17 @@ def _exchanges(explanation: Explanation) -> list[Table]:
     if not any(each.phase for each in explanation.exchanges) or explanation.too_heavy:
         return []
     columns = (
-        Column("", lambda each: each.phase or "-", "pass", words=True),
-        Column("", lambda each: plain(each.operation, 16), "operation", words=True),
-        Column("", lambda each: plain(each.group, 16), "group", words=True, priority=2),
-        Column("", attrgetter("modules"), "modules", write="{:,}".format, priority=2),
-        Column("", attrgetter("count"), "count", write="{:,.3g}".format),
-        Column("", attrgetter("prefetched"), "prefetched", write="{:,.3g}".format),
-        Column("", attrgetter("bytes"), "size", write=format_bytes),
-        Column("", attrgetter("exposed_s"), "exposed", write=format_seconds),
-        Column("", attrgetter("waiting_s"), "waiting", write=format_seconds),
-        Column("", lambda each: each.seconds - each.exposed_s, "hidden", write=format_seconds, priority=1),
-        Column("", _most_exposed, "most exposed", words=True, priority=2),
+        Column(lambda each: each.phase or "-", "pass", words=True),
+        Column(lambda each: plain(each.operation, 16), "operation", words=True),
+        Column(lambda each: plain(each.group, 16), "group", words=True, priority=2),
+        Column("modules", "modules", write="{:,}".format, priority=2),
+        Column("count", "count", write="{:,.3g}".format),
+        Column("prefetched", "prefetched", write="{:,.3g}".format),
+        Column("bytes", "size", write=format_bytes),
+        Column("exposed_s", "exposed", write=format_seconds),
+        Column("waiting_s", "waiting", write=format_seconds),
+        Column(lambda each: each.seconds - each.exposed_s, "hidden", write=format_seconds, priority=1),
+        Column(_most_exposed, "most exposed", words=True, priority=2),
     )
     caption = "Collectives of a typical step, by pass: means over ranks and steady steps."
     return [Table(columns, explanation.exchanges, caption, noun="exchange", most=_MOST_ROWS)]
@@ -402,27 +399,28 @@ def _most_exposed(exchange: ExchangeAccount) -> str:
 
 def _transfers(explanation: Explanation) -> Table:
     columns = (
-        Column("", lambda each: plain(each.operation, 16), "operation", words=True),
-        Column("", attrgetter("bytes"), "size", write=format_bytes),
-        Column("", attrgetter("ranks"), "ranks", write="{:,}".format, priority=2),
-        Column("", attrgetter("count"), "count", write="{:,}".format, priority=1),
-        Column("", attrgetter("seconds"), "time", write=format_seconds),
-        Column("", attrgetter("wait_s"), "wait", write=format_seconds),
-        Column("", lambda each: each.bus_bytes_per_s / 1e6, "bus MB/s", write=format_rate),
-        Column("", attrgetter("probed_s"), "probe", write=format_seconds),
+        Column(lambda each: plain(each.operation, 16), "operation", words=True),
+        Column("bytes", "size", write=format_bytes),
+        Column("ranks", "ranks", write="{:,}".format, priority=2),
+        Column("count", "count", write="{:,}".format, priority=1),
+        Column("seconds", "time", write=format_seconds),
+        Column("wait_s", "wait", write=format_seconds),
+        Column(lambda each: each.bus_bytes_per_s / 1e6, "bus MB/s", write=format_rate),
+        Column("probed_s", "probe", write=format_seconds),
     )
     order = sorted(explanation.transfers, key=lambda each: -each.count * each.seconds)
     caption = "Transfers, those that take most first: medians of what one takes."
-    return Table(columns, order, caption, noun="size", most=_MOST_ROWS)
+    key = "wait: the first rank for the last one, before one transfer" if any(each.wait_s for each in order) else ""
+    return Table(columns, order, caption, key=key, noun="size", most=_MOST_ROWS)
 
 
 def _epochs(explanation: Explanation) -> Table:
     columns = (
-        Column("", attrgetter("number"), "epoch", write="{:,}".format),
-        Column("", attrgetter("steps"), "steps", write="{:,}".format),
-        Column("", attrgetter("seconds"), "time", write=format_seconds),
-        Column("", attrgetter("negotiation_share"), "negotiation (%)", write=_as_percent),
-        Column("", attrgetter("exposed_share"), "exposed (%)", write=_as_percent),
+        Column("number", "epoch", write="{:,}".format),
+        Column("steps", "steps", write="{:,}".format),
+        Column("seconds", "time", write=format_seconds),
+        Column("negotiation_share", "negotiation (%)", write=_as_percent),
+        Column("exposed_share", "exposed (%)", write=_as_percent),
     )
     return Table(columns, explanation.epochs, "Epochs, by the log.", noun="epoch", most=_MOST_ROWS)
 
@@ -431,7 +429,8 @@ def _rank_lines(explanation: Explanation) -> list[str]:
     """The straggler, how long ranks wait for the last one, and how well clocks agree."""
     lines = [straggler_words(explanation)]
     if explanation.skew_s:
-        lines.append(f"ranks wait {format_seconds(median(explanation.skew_s))} a step for whichever is last")
+        wait = f"ranks wait {format_seconds(median(explanation.skew_s))} a step for whichever is last"
+        lines.append(f"{wait}; shares and findings count less, the mean over ranks: the last one does not wait")
     if clocks := explanation.clocks:
         pairs, left = min(clock.pairs for clock in clocks), max(clock.residual_s for clock in clocks)
         lines.append(f"clocks aligned on the ends of {pairs:,} collectives or more, to {format_seconds(left)}")
@@ -473,12 +472,12 @@ def _every_step(explanation: Explanation) -> Table:
     """One row per step and rank, in seconds; warm-up steps say so, and what the source cannot tell is empty."""
     steady, what = first_steady(explanation), plain(explanation.what, 200)
     columns = (
-        Column("rank", attrgetter("rank")),
-        Column("step", attrgetter("index")),
-        Column("warmup", lambda step: int(step.index < steady)),
-        Column("start_s", attrgetter("start_s")),
-        *(Column(field.name, attrgetter(f"parts.{field.name}")) for field in msgspec.structs.fields(Breakdown)),
-        Column("what", lambda step: what),
+        Column("rank", key="rank"),
+        Column("index", key="step"),
+        Column(lambda step: int(step.index < steady), key="warmup"),
+        Column("start_s", key="start_s"),
+        *(Column(f"parts.{name}", key=name) for name in Breakdown.__struct_fields__),
+        Column(lambda _: what, key="what"),
     )
     return Table(columns, explanation.steps, "")
 

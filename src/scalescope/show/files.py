@@ -64,7 +64,7 @@ def as_csv(table: Table) -> str:
 
 
 def _values(column: Column, row: Any) -> list[Any]:
-    value = column.get(row)
+    value = column.value(row)
     if column.ends:
         return [None] * 3 if value is None else [value.value, value.low, value.high]
     return [value]

@@ -127,10 +127,17 @@ def _figure_groups(chapters: Sequence[Laid], compared: Laid | None) -> list[list
     return [*(chapter["lead"] for chapter in chapters), *(section["figures"] for section in sections)]
 
 
-def _halves(answer: str) -> tuple[str, str]:
-    """The part of an answer that is read from afar, up to a colon, a bracket or the end of a sentence; and the rest."""
-    found = re.match(rf"(.{{20,{_LONGEST_HEADLINE}}}?(?:[:.;]|(?= \())) (.*)", answer, re.DOTALL)
-    return (found[1], found[2]) if found else (answer, "")
+def _halves(answer: str) -> tuple[str, str, str]:
+    """The part of an answer that is read from afar, the mark that ends it, and the rest.
+
+    It ends before a bracket or with a clause, so that `Use 2 processes: 1.59x predicted` holds the number; where that
+    is too long it ends at a colon.
+    """
+    for end in (r"\.(?= )|;|(?= \()", ":"):
+        found = re.match(rf"(.{{20,{_LONGEST_HEADLINE}}}?)({end}) (.*)", answer, re.DOTALL)
+        if found:
+            return found[1], found[2], found[3]
+    return answer, "", ""
 
 
 def _section(section: Section, prefix: str, with_figures: bool) -> Laid:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import groupby, pairwise, product
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -36,8 +35,7 @@ _AS_FAST = 0.005  # A regret below it would read 0 %
 class Mapped(NamedTuple):
     """A map as its charts take it."""
 
-    prediction: Prediction
-    checked: Prediction  # With what was measured
+    prediction: Prediction  # With what was measured as checks
     step: Timeline | None  # Of the recommended cell
     most_cells: int
 
@@ -58,7 +56,8 @@ def document(
     """
     maps, best, checked = grids(prediction), recommended_cell(prediction), with_measured(prediction, measured)
     told = [grid for grid in maps if best and grid.holds(best)] or maps[:1]
-    efficient, memory, trust = efficient_words(prediction), memory_words(prediction), trust_words(prediction)
+    efficient, memory = efficient_words(prediction), memory_words(prediction)
+    checks, trust = check_words(checked), trust_words(checked)
     advice = prediction.recommended
     because = f"; {advice.why}" if advice and advice.why else ""
     facts = [f"recommended: {advice_words(prediction)}{because}", efficient, memory]
@@ -66,17 +65,12 @@ def document(
         own = format_seconds(prediction.own_s)
         facts.append(f"{prediction.engine} itself costs a process {own} of every step: copies, hooks")
     residual = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
-    facts += [
-        launched_words(prediction, measured),
-        trust,
-        check_words(prediction),
-        f"intervals hold {percent(PREDICTED)}; {residual}",
-    ]
+    facts += [launched_words(prediction, measured), trust, checks, f"intervals hold {percent(PREDICTED)}; {residual}"]
     facts[1:1] = [ran_words(prediction), engine_words(prediction)]
     by_size = [_size_table(prediction, _FEW_ROWS), _size_table(prediction, _ROWS)] if prediction.ran_as else []
     return Document(
         answer=sentence(prediction),
-        why=[engine_words(prediction), efficient, check_words(prediction) or trust, memory],
+        why=[engine_words(prediction), efficient, checks or trust, memory] if prediction.trusted else [memory],
         warnings=prediction.warnings,
         brief=by_size[:1] or [_map_table(grid, prediction, _FEW_ROWS) for grid in told],
         sections=charted(
@@ -85,6 +79,9 @@ def document(
                 Section(
                     "predicted",
                     "Prediction and how wrong it was",
+                    lines=[f"This map is not to be trusted: {'; '.join(prediction.doubts)}."]
+                    if prediction.doubts
+                    else [],
                     facts=[fact for fact in facts if fact],
                     tables=by_size[1:]
                     or [
@@ -92,17 +89,11 @@ def document(
                         for grid in maps
                     ],
                 ),
-                Section(
-                    "checks",
-                    "Run for real",
-                    facts=[check_words(checked)] if len(checked.checks) > len(prediction.checks) else [],
-                    tables=[_check_table(checked)],
-                ),
+                Section("checks", "Run for real", tables=[_check_table(checked)]),
                 Section("step", "One step of all ranks"),
             ],
-            Mapped(prediction, checked, step, most_cells or MOST_CELLS),
+            Mapped(checked, step, most_cells or MOST_CELLS),
         ),
-        more=f"every row{', every map' if len(maps) > 1 else ''}, every check and how sure predictions are",
         json=lambda: prediction_json(prediction),
         files={"estimate": _cell_table(prediction)},
     )
@@ -120,7 +111,7 @@ def launched_words(prediction: Prediction, measured: Scaling | None) -> str:
 
 
 def with_measured(prediction: Prediction, measured: Scaling | None) -> Prediction:
-    """The prediction with a check for every cell that was measured as well."""
+    """The prediction with a check for every cell of several processes that was measured as well."""
     if measured is None:
         return prediction
     known = {(check.scaling, check.np, check.batch) for check in prediction.checks}
@@ -128,7 +119,7 @@ def with_measured(prediction: Prediction, measured: Scaling | None) -> Predictio
     for cell in prediction.cells:
         place = (cell.scaling, cell.np, cell.batch)
         engine = cell.engine or prediction.engine
-        point = None if cell.verified or place in known else same_point(measured, cell, engine)
+        point = None if cell.np == 1 or cell.verified or place in known else same_point(measured, cell, engine)
         if point and point.step_s:
             checks.append(Check.of(cell, (point.step_s.low, point.step_s.value, point.step_s.high)))
     return msgspec.structs.replace(prediction, checks=(*prediction.checks, *checks))
@@ -276,7 +267,6 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
     def batch_column(at: int, batch: int) -> Column:
         is_kept = batch in (shown.batches[0], shown.batches[-1]) or (best is not None and batch == asked_batch(best))
         return Column(
-            "",
             lambda np: grid.cells.get((np, batch)),
             f"{batch:,}",
             write=lambda cell: _MARKS[kind(cell)][0].format(speedup_number(cell.speedup)),
@@ -286,8 +276,8 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
 
     nodes = shown.nodes()
     columns = [
-        Column("", lambda np: np, "processes", write="{:,}".format),
-        Column("", lambda np: nodes.get(np) if max(nodes.values()) > 1 else None, "nodes", write="{:,}".format),
+        Column(lambda np: np, "processes", write="{:,}".format),
+        Column(lambda np: nodes.get(np) if max(nodes.values()) > 1 else None, "nodes", write="{:,}".format),
         *(batch_column(at, batch) for at, batch in enumerate(shown.batches)),
     ]
     kinds = {kind(grid.cells.get(place)) for place in product(shown.counts, shown.batches)}
@@ -319,16 +309,16 @@ def _size_table(prediction: Prediction, rows: int) -> Table:
         return _MARKS[kind][0].format(speedup_number(cell.speedup))
 
     columns = [
-        Column("", attrgetter("np"), "processes", write="{:,}".format),
-        Column("", lambda cell: cell.nodes if several else None, "nodes", write="{:,}".format, priority=3),
-        Column("", attrgetter("batch"), "batch each", write="{:,}".format, priority=4),
-        Column("", ran(lambda cell: format_seconds(cell.step_s)), "step"),
-        Column("", ran(_step_ends), percent(PREDICTED), priority=2),
-        Column("", ran(speedup), "speedup"),
-        Column("", ran(lambda cell: format_share(cell.efficiency)), "efficiency", priority=1),
-        Column("", ran(lambda cell: format_seconds(cell.exposed_s)), "exposed", priority=5),
-        Column("", _memory, "memory"),
-        Column("", lambda cell: "yes" if cell.fits else "no", "fits"),
+        Column("np", "processes", write="{:,}".format),
+        Column(lambda cell: cell.nodes if several else None, "nodes", write="{:,}".format, priority=3),
+        Column("batch", "batch each", write="{:,}".format, priority=4),
+        Column(ran(lambda cell: format_seconds(cell.step_s)), "step"),
+        Column(ran(_step_ends), percent(PREDICTED), priority=2),
+        Column(ran(speedup), "speedup"),
+        Column(ran(lambda cell: format_share(cell.efficiency)), "efficiency", priority=1),
+        Column(ran(lambda cell: format_seconds(cell.exposed_s)), "exposed", priority=5),
+        Column(_memory, "memory"),
+        Column(lambda cell: "yes" if cell.fits else "no", "fits"),
     ]
     of = f"{prediction.cells[0].scaling} scaling: {headline(prediction)}"
     return Table(
@@ -358,17 +348,16 @@ def engine_words(prediction: Prediction) -> str:
     if best.np == 1:  # where no engine does anything
         several = [cell for cell in prediction.cells if cell.np > 1 and cell.engine == best.engine and cell.fits]
         best = max(several, key=lambda cell: cell.throughput, default=None)
-    alike = [cell for cell in prediction.cells if best and _place(cell) == _place(best)]
+    if best is None:
+        return ""
+    place = (best.np, best.batch, best.scaling)
+    alike = [cell for cell in prediction.cells if (cell.np, cell.batch, cell.scaling) == place]
     told = [
         f"{cell.engine} {format_seconds(cell.step_s)} ({_step_ends(cell)}) and {format_bytes(cell.memory_bytes)}"
         f"{'' if cell.fits else ', which does not fit'}"
         for cell in sorted(alike, key=lambda cell: cell.step_s)
     ]
-    return f"a step of {plural(best.np, 'process')} with batch {best.batch:,} each: {'; '.join(told)}" if best else ""
-
-
-def _place(cell: Cell) -> tuple[int, int, str]:
-    return cell.np, cell.batch, cell.scaling
+    return f"a step of {plural(best.np, 'process')} with batch {best.batch:,} each: {'; '.join(told)}"
 
 
 def ran_words(prediction: Prediction) -> str:
@@ -389,36 +378,36 @@ def _check_table(prediction: Prediction) -> Table:
         ends = f"{number(factor * low_s, decimals)}-{number(factor * high_s, decimals)}"
         return f"{number(value, decimals)} {unit} ({ends})"
 
-    def predicted(check: Check) -> str:
-        return with_ends(check.low_s, check.predicted_s, check.high_s)
-
-    def measured(check: Check) -> str:
-        return with_ends(check.measured_low_s, check.measured_s, check.measured_high_s)
-
     def inside(check: Check) -> str:
         return ("yes" if check.inside else "no") + (", disturbed" if check.disturbed else "")
 
     columns = [
-        Column("", attrgetter("scaling"), "scaling", words=True),
-        Column("", attrgetter("np"), "processes", "np", "{:,}".format),
-        Column("", attrgetter("batch"), "batch per process", "batch", "{:,}".format),
-        Column("", predicted, f"predicted ({percent(PREDICTED)})"),
-        Column("", measured, "measured"),
-        Column("", attrgetter("error"), "error (%)", "error%", lambda error: f"{100 * error:+.1f}"),
-        Column("", inside, "inside"),
+        Column("scaling", "scaling", words=True),
+        Column("np", "processes", "np", "{:,}".format),
+        Column("batch", "batch per process", "batch", "{:,}".format),
+        Column(lambda each: with_ends(each.low_s, each.predicted_s, each.high_s), f"predicted ({percent(PREDICTED)})"),
+        Column(lambda each: with_ends(each.measured_low_s, each.measured_s, each.measured_high_s), "measured"),
+        Column("error", "error (%)", "error%", lambda error: f"{100 * error:+.1f}"),
+        Column(inside, "inside"),
     ]
-    return Table(columns, prediction.checks, f"Predicted and measured steps: {headline(prediction)}.", noun="check")
+    paced = any(check.pace is not None for check in prediction.checks)
+    return Table(
+        columns,
+        prediction.checks,
+        f"Predicted and measured steps: {headline(prediction)}.",
+        key="measured: at the speed that one process had when it was profiled" if paced else "",
+        noun="check",
+    )
 
 
 def _cell_table(prediction: Prediction) -> Table:
     """Every cell with every field, for programs; fields whose name does not say their unit get one that does."""
     units = {"throughput": "samples_per_s", "device_hours": "device_hours_per_million_samples"}
-    fields = [field.name for field in msgspec.structs.fields(Cell) if field.name != "engine"]
-    columns = [Column(units.get(name, name), attrgetter(name)) for name in fields]
+    columns = [Column(name, key=units.get(name, name)) for name in Cell.__struct_fields__ if name != "engine"]
     columns += [
-        Column("engine", lambda cell: cell.engine or prediction.engine),
-        Column("cluster", lambda _: prediction.cluster),
-        Column("what", lambda _: prediction.what),
+        Column(lambda cell: cell.engine or prediction.engine, key="engine"),
+        Column(lambda _: prediction.cluster, key="cluster"),
+        Column(lambda _: prediction.what, key="what"),
     ]
     return Table(columns, prediction.cells, "")
 

@@ -5,7 +5,6 @@ import re
 import textwrap
 from collections.abc import Sequence
 from html import escape
-from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from scalescope.records.store import write_whole
 from scalescope.show.document import Column, cell
 from scalescope.show.scaling import curve_title
 from scalescope.show.study import machine_facts, method_words
-from scalescope.stats import MEASURED, percent
+from scalescope.stats import FEWEST, MEASURED, percent
 from scalescope.text import plain, plural
 from scalescope.units import format_rate, format_seconds, format_share
 
@@ -33,16 +32,17 @@ class Row(NamedTuple):
     """One size of a curve, relative to the smallest one."""
 
     units: int  # Nodes, or processes where no nodes are known
-    np: int
-    batch: float | None
-    steps: int | None  # Measured after the warm-up, per launch
-    launches: int
-    step_s: float | None
+    point: ScalingPoint
     throughput: float
     speedup: float
     low: float
     high: float
     efficiency: float
+
+    @property
+    def steps(self) -> int | None:
+        """Steps that were measured after the warm-up, per launch."""
+        return None if self.point.steps is None else self.point.steps - (self.point.warmup_steps or 0)
 
 
 class Study(NamedTuple):
@@ -112,11 +112,7 @@ def _row(size: int, smallest: int, point: ScalingPoint, base: ScalingPoint) -> R
     half = 0.0 if point is base else math.hypot(_relative(rate), _relative(first))
     return Row(
         units=size,
-        np=point.np,
-        batch=point.batch,
-        steps=None if point.steps is None else point.steps - (point.warmup_steps or 0),
-        launches=point.launches,
-        step_s=point.step_s.value if point.step_s else None,
+        point=point,
         throughput=rate.value,
         speedup=speedup,
         low=speedup * math.exp(-half),
@@ -142,8 +138,8 @@ def shortcomings(study: Study) -> list[str]:
     wanted = [sizes[0] * 2**power for power in range((sizes[-1] // sizes[0]).bit_length())]
     if missing := [size for size in wanted if size not in sizes]:
         told.append(f"Not measured: {', '.join(plural(size, study.unit) for size in missing)}.")
-    if any(row.launches < 5 for row in study.rows):
-        told.append("Fewer than 5 launches of a size: no interval.")
+    if any(row.point.launches < FEWEST for row in study.rows):
+        told.append(f"Fewer than {FEWEST} launches of a size: no interval.")
     return told
 
 
@@ -176,19 +172,19 @@ def as_svg(results: Results, plots: Sequence[str]) -> str:
 
 
 def _columns(study: Study) -> list[Column]:
-    sizes = [Column("", attrgetter("np"), "processes", write="{:,}".format)]
+    sizes = [Column("point.np", "processes", write="{:,}".format)]
     if study.unit == "node":
-        sizes.insert(0, Column("", attrgetter("units"), "nodes", write="{:,}".format))
+        sizes.insert(0, Column("units", "nodes", write="{:,}".format))
     return [
         *sizes,
-        Column("", attrgetter("batch"), "batch each", write="{:g}".format),
-        Column("", attrgetter("steps"), "steps", write="{:,}".format),
-        Column("", attrgetter("launches"), "launches"),
-        Column("", attrgetter("step_s"), "step", write=format_seconds),
-        Column("", attrgetter("throughput"), "samples/s", write=format_rate),
-        Column("", attrgetter("speedup"), "speedup", write="{:.2f}".format),
-        Column("", lambda row: f"{row.low:.2f} to {row.high:.2f}" if row.low < row.high else None, "interval"),
-        Column("", attrgetter("efficiency"), "efficiency", write=format_share),
+        Column("point.batch", "batch each", write="{:g}".format),
+        Column("steps", "steps", write="{:,}".format),
+        Column("point.launches", "launches"),
+        Column("point.step_s.value", "step", write=format_seconds),
+        Column("throughput", "samples/s", write=format_rate),
+        Column("speedup", "speedup", write="{:.2f}".format),
+        Column(lambda row: f"{row.low:.2f} to {row.high:.2f}" if row.low < row.high else None, "interval"),
+        Column("efficiency", "efficiency", write=format_share),
     ]
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from math import ceil
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -70,7 +69,7 @@ class Row(NamedTuple):
 
 
 def _of_point(*names: str) -> list[Column]:
-    return [Column(name, attrgetter(f"point.{name}"), json=True) for name in names]
+    return [Column(f"point.{name}", key=name, json=True) for name in names]
 
 
 def _told_s(row: Row, value: float | None) -> float | None:
@@ -104,58 +103,41 @@ def _epoch_or_step(row: Row, unit: str) -> float | None:
     return row.point.step_s.value if row.point.step_s and is_epoch == (unit == "epoch") else None
 
 
-def _speedup(row: Row, name: str) -> Estimate | None:
-    return row.point.speedup.get(name)
-
-
-def _phase(row: "Row | _PhaseRow", name: str) -> float | None:
-    return row.point.phases.get(name)
-
-
-def _value(estimate: Estimate | None) -> float | None:
-    return estimate.value if estimate else None
+def _efficiency(estimate: Estimate) -> str:
+    return number(100 * estimate.value, 1)
 
 
 COLUMNS = (
     *_of_point("np"),
-    Column("", lambda row: _processes(row.curve, row.point), "processes", "np"),
-    Column("init_s", _outside_training),
+    Column(lambda row: _processes(row.curve, row.point), "processes", "np"),
+    Column(_outside_training, key="init_s"),
     *_of_point("train_s"),
-    Column("examples_per_s_total", lambda row: _value(row.point.throughput)),
+    Column("point.throughput.value", key="examples_per_s_total"),
     *_of_point("wall_s", "engine"),
-    Column("scaling", attrgetter("curve.scaling"), json=True),
-    Column("batch", attrgetter("point.batch"), "batch per process", "batch", count, json=True),
-    Column("global_batch", attrgetter("point.global_batch"), "global batch", "", count, json=True),
-    Column("nodes", attrgetter("point.nodes"), "nodes", write=count, json=True),
+    Column("curve.scaling", key="scaling", json=True),
+    Column("point.batch", "batch per process", "batch", count, key="batch", json=True),
+    Column("point.global_batch", "global batch", "", count, key="global_batch", json=True),
+    Column("point.nodes", "nodes", write=count, key="nodes", json=True),
     *_of_point("launches"),
-    Column("step_s", lambda row: _value(row.point.step_s), json=True),
-    *(Column("", partial(_epoch_or_step, unit=unit), unit, write=format_seconds) for unit in ("step", "epoch")),
-    Column(
-        "throughput", lambda row: _value(row.point.throughput), "samples/s", write=format_rate, json=True, csv=False
-    ),
-    Column("", lambda row: _told_s(row, row.point.phases.get("init")), "init (s)", "init s", count),
-    Column("", lambda row: _told_s(row, row.point.train_s), "train (s)", "train s", count),
-    Column("", lambda row: _told_s(row, row.point.wall_s), "total (s)", "total s", count),
+    Column("point.step_s.value", key="step_s", json=True),
+    *(Column(partial(_epoch_or_step, unit=unit), unit, write=format_seconds) for unit in ("step", "epoch")),
+    Column("point.throughput.value", "samples/s", write=format_rate, key="throughput", json=True, csv=False),
+    Column(lambda row: _told_s(row, row.point.phases.get("init")), "init (s)", "init s", count),
+    Column(lambda row: _told_s(row, row.point.train_s), "train (s)", "train s", count),
+    Column(lambda row: _told_s(row, row.point.wall_s), "total (s)", "total s", count),
     *(
-        Column(f"speedup_{name}", partial(_speedup, name=name), f"speedup {shown}", shown, with_interval, ends=True)
+        Column(f"point.speedup.{name}", f"speedup {shown}", shown, with_interval, key=f"speedup_{name}", ends=True)
         for name, shown in SPEEDUP_NAMES.items()
     ),
-    Column(
-        "efficiency",
-        attrgetter("point.efficiency"),
-        "efficiency (%)",
-        "eff%",
-        lambda each: number(100 * each.value, 1),
-        ends=True,
-    ),
-    Column("interval", _interval_kind),
-    Column("step_s_low", lambda row: row.point.step_s and row.point.step_s.low, json=True),
-    Column("step_s_high", lambda row: row.point.step_s and row.point.step_s.high, json=True),
+    Column("point.efficiency", "efficiency (%)", "eff%", _efficiency, key="efficiency", ends=True),
+    Column(_interval_kind, key="interval"),
+    Column("point.step_s.low", key="step_s_low", json=True),
+    Column("point.step_s.high", key="step_s_high", json=True),
     *_of_point("threads_per_rank", "steps", "warmup_steps", "fixed_s"),
-    Column("baseline_np", attrgetter("curve.baseline_np")),
-    Column("baseline_engine", attrgetter("curve.baseline_engine")),
-    *(Column(f"phase_{phase}_s", partial(_phase, name=phase)) for phase in PHASES),
-    Column("what", attrgetter("what")),
+    Column("curve.baseline_np", key="baseline_np"),
+    Column("curve.baseline_engine", key="baseline_engine"),
+    *(Column(f"point.phases.{phase}", key=f"phase_{phase}_s") for phase in PHASES),
+    Column("what", key="what"),
 )
 
 
@@ -171,12 +153,11 @@ def document(scaling: Scaling, measurement: Measurement | None = None) -> Docume
     if curve:
         point = largest(curve)
         why = [_waterfall_words(point)] if point else []
-        why += [*(scaling.trust[1:2] or scaling.trust[:1]), *scaling.findings[:1]]
-        why += [_ninety_words(point)] if point else []
+        trust = () if scaling.doubt else scaling.trust[1:2] or scaling.trust[:1]  # with a doubt the answer begins
+        why += [*trust, *scaling.findings[:1]]
     tables = [_table(each, scaling) for each in curves]
     asked = [name for name in SPEEDUPS if any(name in point.speedup for each in curves for point in each.points)]
     questions = [f"{SPEEDUP_NAMES[name]}: {QUESTIONS[name]}" for name in asked] if len(asked) > 1 else []
-    others = f"{plural(len(curves) - 1, 'other curve')}, " if len(curves) > 1 else ""
     return Document(
         answer=sentence(scaling),
         why=why,
@@ -193,7 +174,6 @@ def document(scaling: Scaling, measurement: Measurement | None = None) -> Docume
             ],
             scaling,
         ),
-        more=f"{others}phases, one-time cost, break-even and what each speedup answers" if curves else "",
         json=lambda: measurement_json(measurement, scaling) if measurement else points_json(scaling),
         files={"scaling": Table(COLUMNS, [row for each in curves for row in _rows(each, scaling)], "")},
     )
@@ -204,30 +184,28 @@ def _rows(curve: Curve, scaling: Scaling) -> list[Row]:
 
 
 def _table(curve: Curve, scaling: Scaling) -> Table:
-    base = baseline_words(curve)
+    """A row for every point; what is shown, relative to what, and of how many launches."""
+    title, base = curve_title(curve), baseline_words(curve)
     relative = f", relative to {base}" if base else ""
     known = any(point.speedup or point.throughput or point.step_s or point.train_s for point in curve.points)
-    title = curve_title(curve) + (relative if known else ": no speeds are known")
+    both = scaling.source == "measurement" and any(point.step_s and point.throughput for point in curve.points)
+    means = "step: the median; samples/s: by the mean step" if both else ""
+    named = title if curve.scaling or not curve.engine else f"scaling, {title}"
+    caption = f"{named[0].upper()}{named[1:]}: {plain(scaling.what, 60)}. "
+    caption += f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with."
+    counts = sorted({point.launches for point in curve.points})
+    if counts and counts != [1]:
+        caption += f" {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} launches each."
     return Table(
         COLUMNS,
         _rows(curve, scaling),
-        _caption(curve, scaling),
-        title,
-        [line for line in _curve_lines(curve) if line],
-        interval_note(curve_estimates(curve)),
+        caption,
+        title + (relative if known else ": no speeds are known"),
+        _curve_lines(curve),
+        "; ".join(filter(None, (means, interval_note(curve_estimates(curve))))),
         noun="number of processes",
         both_ends=True,
     )
-
-
-def _caption(curve: Curve, scaling: Scaling) -> str:
-    """Say what is shown, relative to what, and of how many launches."""
-    title = curve_title(curve) if curve.scaling or not curve.engine else f"scaling, {curve_title(curve)}"
-    base = baseline_words(curve)
-    relative = f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with."
-    fewest, *more = sorted({point.launches for point in curve.points}) or [1]
-    repeated = "" if (fewest, more) == (1, []) else f" {' to '.join(map(str, [fewest, *more[-1:]]))} launches each."
-    return f"{title[0].upper()}{title[1:]}: {plain(scaling.what, 60)}. {relative}{repeated}"
 
 
 def phase_name(phase: str) -> str:
@@ -235,41 +213,50 @@ def phase_name(phase: str) -> str:
     return "warm-up" if phase == "warmup" else phase
 
 
-class _PhaseRow(NamedTuple):
-    label: str
-    point: ScalingPoint
-
-
 def _phase_tables(scaling: Scaling) -> list[Table]:
     """Seconds of every phase by point; a measurement knows them."""
-    points = points_with_phases(scaling)
+    points = list(points_with_phases(scaling).values())
     if not points or scaling.source != "measurement":
         return []
-    shown = [phase for phase in PHASES if any(point.phases.get(phase, 0.0) >= _VISIBLE for point in points.values())]
+    shown = [phase for phase in PHASES if any(point.phases.get(phase, 0.0) >= _VISIBLE for point in points)]
     columns = [
-        Column("", lambda row: row.label, "launch", words=True),
-        *(Column("", partial(_phase, name=phase), phase_name(phase), write="{:.2f}".format) for phase in shown),
-        Column("", lambda row: row.point.wall_s, "wall", write="{:.2f}".format),
+        Column(point_label, "launch", words=True),
+        *(Column(f"phases.{phase}", phase_name(phase), write="{:.2f}".format) for phase in shown),
+        Column("wall_s", "wall", write="{:.2f}".format),
     ]
     title = "seconds by phase, mean over ranks and launches"
-    return [Table(columns, [_PhaseRow(*each) for each in points.items()], title.capitalize(), title, paper=False)]
+    return [Table(columns, points, title.capitalize(), title, paper=False)]
 
 
 def _curve_lines(curve: Curve) -> list[str]:
-    """Facts of a curve below its table: fit, waterfall, how long a run must be, notes."""
-    point = largest(curve)
-    lines = [_warmup_words(curve)]
+    """Facts of a curve below its table: warm-up, fit, waterfall, what is paid once and when that is earned, notes."""
+    lines = []
+    warmups: dict[int, list[str]] = {}
+    for point in curve.points:
+        if point.warmup_steps is not None:
+            warmups.setdefault(point.warmup_steps, []).append(_processes(curve, point))
+    if warmups:
+        told = "; ".join(f"{plural(steps, 'step')} on {listed(sizes)}" for steps, sizes in sorted(warmups.items()))
+        lines.append(f"warm-up, found in the step times and left out of steady: {told}")
     if curve.fit:
-        lines += [_fit_words(curve.fit, curve.work_unit), _longer_words(curve.fit)]
-    if point:
-        lines += [_waterfall_words(point), _ninety_words(point)]
-    lines += [_one_time_words(curve), *(_break_even_words(curve, name) for name in SPEEDUPS)]
+        lines += _fit_lines(curve.fit, curve.work_unit)
+    if most := largest(curve):
+        lines.append(_waterfall_words(most))
+    once = []
+    for point in curve.points if not curve.fit else ():  # a fit tells one cost for all
+        if each := point.one_time_s:
+            span = f" ({number(each.low, 2)} to {number(each.high, 2)})" if has_spread(each) else ""
+            once.append(f"{number(each.value, 2)} s{span} on {_processes(curve, point)}")
+    lines += [f"one-time cost: {', '.join(once)}"] if once else []
+    lines += [_break_even_words(curve, name) for name in SPEEDUPS]
     for note in dict.fromkeys(note for each in curve.points for note in each.notes):
         lines.append(f"on {listed([each.np for each in curve.points if note in each.notes])}: {note}")
-    return lines
+    return [line for line in lines if line]
 
 
-def _fit_words(fit: Fit, unit: str) -> str:
+def _fit_lines(fit: Fit, unit: str) -> list[str]:
+    """The fixed cost and the work, and what longer runs would reach on the most processes."""
+
     def plus_minus(value: float, error: float | None, decimals: int) -> str:
         return number(value, decimals) + ("" if error is None else f" ± {number(error, decimals)}")
 
@@ -277,20 +264,17 @@ def _fit_words(fit: Fit, unit: str) -> str:
     work = plus_minus(fit.work, fit.work_error, 0 if fit.work >= 1000 else 2)
     told = f"fixed cost {fixed} s per run and {work} {unit} of work"
     told += "" if fit.fixed_s_error is None else " (standard errors)"
-    counts = sorted(map(int, fit.fixed_share))
-    ends = [f"{format_share(fit.fixed_share[str(np)])} of the train time on {np}" for np in (counts[0], counts[-1])]
-    return f"{told}; the fixed part is {' and '.join(ends)}" if len(counts) > 1 and fit.fixed_s > 0 else told
-
-
-def _longer_words(fit: Fit) -> str:
-    """Say what longer runs would reach on the most processes."""
+    counts = sorted(fit.fixed_share, key=int)
+    if len(counts) > 1 and fit.fixed_s > 0:
+        ends = [f"{format_share(fit.fixed_share[np])} of the train time on {np}" for np in (counts[0], counts[-1])]
+        told += f"; the fixed part is {' and '.join(ends)}"
     most = max(fit.longer, key=int, default="")
-    if fit.fixed_share.get(most, 0.0) < _WORTH_LONGER:
-        return ""
-    reached = sorted((float(times), speedup) for times, speedup in fit.longer[most].items())
+    reached = sorted((float(times), speedup) for times, speedup in fit.longer.get(most, {}).items())
+    if not reached or fit.fixed_share.get(most, 0.0) < _WORTH_LONGER:
+        return [told]
     times = " / ".join(f"{each:g}" for each, _ in reached)
-    speedups = " / ".join(number(each, 1) for _, each in reached)
-    return f"a run {times} times longer would reach a train speedup of {speedups} on {most}" if reached else ""
+    speedups = " / ".join(number(speedup, 1) for _, speedup in reached)
+    return [told, f"a run {times} times longer would reach a train speedup of {speedups} on {most}"]
 
 
 class Step(NamedTuple):
@@ -340,18 +324,9 @@ def _waterfall_words(point: ScalingPoint) -> str:
             taken = []
         else:  # nothing is lost between two levels
             told[-1] += f" and {step.name}"
+    if told and point.steps and "end_to_end" in point.speedup:
+        told[-1] += f" of a launch of {plural(point.steps, 'step')}"  # it may have been cut
     return "; ".join(told)
-
-
-def _ninety_words(point: ScalingPoint) -> str:
-    """Say how much longer a run must be for 90 % of the steady speedup; empty where it is long enough."""
-    needed = [
-        f"{number(each.value, 0 if each.value >= 10 else 1)} times longer ({SPEEDUP_NAMES[name]})"
-        for name, each in point.longer_for_90.items()
-        if each.value > 1
-    ]
-    where = f"on {plural(point.np, 'process')}"
-    return f"{where} 90 % of the steady speedup needs a run {' or '.join(needed)}" if needed else ""
 
 
 def _break_even_words(curve: Curve, name: str) -> str:
@@ -376,26 +351,6 @@ def _when(found: BreakEven, unit: str) -> str:
         return "never" if found.low is None or found.count == 1 else f"never (or after {amount(found.low)} or more)"
     span = "" if found.count == 1 else f" ({amount(found.low or 0.0)} to {amount(found.high)})"
     return f"after {amount(found.value)} {unit}{span}"
-
-
-def _one_time_words(curve: Curve) -> str:
-    """Costs that every size pays once; of a fit the one cost for all."""
-    parts = []
-    for point in curve.points if not curve.fit else ():
-        if each := point.one_time_s:
-            span = f" ({number(each.low, 2)} to {number(each.high, 2)})" if has_spread(each) else ""
-            parts.append(f"{number(each.value, 2)} s{span} on {_processes(curve, point)}")
-    return f"one-time cost: {', '.join(parts)}" if parts else ""
-
-
-def _warmup_words(curve: Curve) -> str:
-    """Say how many first steps were found to be warm-up."""
-    counts: dict[int, list[str]] = {}
-    for point in curve.points:
-        if point.warmup_steps is not None:
-            counts.setdefault(point.warmup_steps, []).append(_processes(curve, point))
-    told = "; ".join(f"{plural(steps, 'step')} on {listed(sizes)}" for steps, sizes in sorted(counts.items()))
-    return f"warm-up, found in the step times and left out of steady: {told}" if told else ""
 
 
 def sentence(scaling: Scaling) -> str:
@@ -428,7 +383,7 @@ def _of_launches(scaling: Scaling) -> str:
     rated = [point for _, point in found if point.throughput]
     rate = f"{format_rate(best.throughput.value if best.throughput else 0.0)} samples/s"
     if len(rated) == 1:
-        step = f", {format_seconds(best.step_s.value)} a step" if best.step_s else ""
+        step = f", {format_seconds(best.step_s.value)} a median step" if best.step_s else ""
         return f"{_where(best)}: {rate}{step}."
     steady, baseline = best.speedup.get("steady"), curve.baseline
     if baseline is best or steady is None or baseline is None:
@@ -436,6 +391,9 @@ def _of_launches(scaling: Scaling) -> str:
         once = f" (one launch each; launches differ: {REPEAT})" if best.throughput and best.throughput.once else ""
         return f"Fastest is {_where(best)}: {rate}{helped}{once}."
     of = _where(baseline).removesuffix(f" with batch {best.batch:g} each" if best.batch else "")
+    if scaling.doubt:
+        seen = f"{steady.value:.2f} times {of}{in_these_launches(steady)}"
+        return f"So far {_where(best)}: {rate}, {seen}."
     if steady.low <= 1 <= steady.high:
         return f"{_where(best)}: {rate}, not told apart from {of}: {steady.value:.2f} times{_sure(steady)}."
     return f"Fastest is {_where(best)}: {rate}, {steady.value:.2f} times {of}{_sure(steady)}."
@@ -460,6 +418,11 @@ def _sure(steady: Estimate) -> str:
     if steady.count == 1:
         return f" (one launch each; launches differ: {REPEAT})"
     return f" ({steady.low:.2f} to {steady.high:.2f} in {plural(steady.count, 'launch')}, no interval below 5)"
+
+
+def in_these_launches(steady: Estimate) -> str:
+    """The ends of an interval that says nothing of other launches."""
+    return f" ({steady.low:.2f} to {steady.high:.2f} in these launches)" if has_spread(steady) else ""
 
 
 def _where(point: ScalingPoint) -> str:
@@ -616,7 +579,7 @@ def points_json(scaling: Scaling) -> dict[str, Any]:
 def _point_json(row: Row) -> dict[str, Any]:
     point = row.point
     return {
-        **{column.key: column.get(row) for column in COLUMNS if column.json},
+        **{column.key: column.value(row) for column in COLUMNS if column.json},
         "interval": point.step_s.interval if point.step_s else None,
         "efficiency": point.efficiency.value if point.efficiency else None,
         "mean_efficiency": point.mean_efficiency,

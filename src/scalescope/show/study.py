@@ -1,11 +1,11 @@
 """All results of one training together: the setting to use, why it is not faster, what to change, how to repeat it."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scalescope import __version__
 from scalescope.records.comparison import Comparison
@@ -13,11 +13,12 @@ from scalescope.records.explanation import Explanation
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.prediction import Cell, device_hours
 from scalescope.records.results import Results
-from scalescope.records.scaling import ScalingPoint
+from scalescope.records.scaling import Estimate, ScalingPoint
 from scalescope.records.study import Study, StudyPart
 from scalescope.show import document_of
-from scalescope.show.document import Chapter, Column, Document, Section, Table, charted
-from scalescope.show.scaling import fastest, same_point
+from scalescope.show.document import Chapter, Column, Document, Figure, Section, Table, charted
+from scalescope.show.prediction import recommended_cell, speedup_number, with_measured
+from scalescope.show.scaling import fastest, in_these_launches, same_point
 from scalescope.show.words import has_spread
 from scalescope.stats import MEASURED, percent
 from scalescope.text import listed, plain, plural
@@ -50,20 +51,21 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
         only = told[0]
         return only._replace(warnings=(*only.warnings, *omitted), sections=sections, json=lambda: _json(results, page))
     traced = [each for name, each in documents.items() if name == "explanation"]
-    on = "" if _pays(results) else f"On {plural(len(results.explanations[-1].ranks), 'process')}: " if traced else ""
+    pays = setting_of(results).pays
+    on = "" if pays else f"On {plural(len(results.explanations[-1].ranks), 'process')}: " if traced else ""
     why = [on + each.answer for each in traced]
     if results.tuning:
         why.append(" ".join(filter(None, [documents["tuning"].answer, check_words(results)])))
     order = ("scaling", "prediction", "explanation", "tuning", "autotune")
     in_order = [documents[name] for name in order if name in documents]
     lines = "; ".join(line.strip() for line in results.settings).replace(":; ", ": ")  # a heading and its lines
-    warnings = [*omitted, *_of_another_setting(results), *_traced_otherwise(results)]
+    warnings = [*omitted, *_mismatches(results)]
     warnings += [warning for each in in_order for warning in each.warnings]
     do = lines or next((each.do for each in in_order if each.do), "")
     return Document(
         answer=use_words(results) or in_order[0].answer,
         why=[*why, *(line for each in in_order for line in each.reasons)],
-        do=do if _pays(results) or not do else f"To make more processes pay: {do}",
+        do=do if pays or not do else f"To make more processes pay: {do}",
         warnings=list(dict.fromkeys(warnings)),
         sections=sections,
         json=lambda: _json(results, page),
@@ -81,6 +83,9 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
         )
     if results.scaling:
         found["scaling"] = document_of(results.scaling, measurement=results.measurement)
+        setting = setting_of(results)
+        if "prediction" in found and (results.scaling.doubt or not (setting.cell and setting.pays)):
+            found["prediction"] = _with_no_lead(found["prediction"])  # what was measured shows the answer, not the map
     if results.explanations:
         told = document_of(results.explanations[-1])
         several = [over_np(results.explanations)] if len(results.explanations) > 1 else []
@@ -94,6 +99,17 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
     if results.cluster and results.cluster.costs:
         found["cluster"] = document_of(results.cluster)
     return found
+
+
+def _with_no_lead(document: Document) -> Document:
+    """The document without a figure that wants to stand next to the answer."""
+
+    def figures(section: Section) -> list[Figure]:
+        return [figure._replace(leads=False) for figure in section.figures()]
+
+    return document._replace(
+        sections=[section._replace(figures=partial(figures, section)) for section in document.sections]
+    )
 
 
 def over_np(explanations: Sequence[Explanation]) -> Section:
@@ -132,84 +148,81 @@ def compared_section(results: Sequence[Results], compared: Comparison | None) ->
     return section if compared else None
 
 
-# --- warnings about results that do not belong together ---
-
-
-def _of_another_setting(results: Results) -> list[str]:
-    """A warning where the map recommends a setting, and what else is told is of another batch."""
-    (cell, _, _), curves = _setting(results), results.scaling.curves if results.scaling else ()
-    if cell is None:
-        return []
-    batches: dict[str, set[Any]] = {
-        "scaling": {point.batch for curve in curves for point in curve.points},
-        "where the time goes": set(results.traced_batches[-1:]),
-    }  # None: a script's own, which may be any
-    told = [name for name, known in batches.items() if known and not known & {cell.batch, None}]
-    again = f"measure and explain with --batch {cell.batch:g}"
-    return [f"not of the setting above, but of another batch: {listed(told)}; {again}"] if told else []
-
-
-def _traced_otherwise(results: Results) -> list[str]:
-    """A warning where the traced launch took other steps than those that were measured."""
-    point, traced = _setting(results)[1], results.explanations[-1:]
-    if not (traced and traced[0].step_s and point and point.step_s and point.np == len(traced[0].ranks)):
-        return []
-    own_s, measured_s = traced[0].step_s, point.step_s.value
-    if 1 / _ALIKE < own_s / measured_s < _ALIKE:
-        return []
-    took = f"{format_seconds(own_s)}, a measured one {format_seconds(measured_s)}"
-    return [f"a traced step took {took}: where its time goes may not be where theirs goes; explain it again"]
-
-
 # --- the setting to use ---
 
 
-def _setting(results: Results) -> tuple[Cell | None, ScalingPoint | None, str]:
-    """The recommended cell, the measured point of it or, without one, the fastest; the engine of both, or nothing."""
-    from scalescope.show.prediction import recommended_cell
+class Setting(NamedTuple):
+    """The setting that an answer speaks of."""
 
-    prediction, measured = results.prediction, results.scaling
+    cell: Cell | None  # Of the map; None: it recommends none
+    point: ScalingPoint | None  # As measured: that of the cell or, without one, the fastest
+    engine: str
+    pays: bool  # False if several processes were launched and not shown to be faster than one
+
+    @property
+    def chosen(self) -> Cell | ScalingPoint | None:
+        """Processes and batch; None where nothing tells."""
+        return self.cell or self.point
+
+    @property
+    def steady(self) -> Estimate | None:
+        """The measured speedup."""
+        return self.point.speedup.get("steady") if self.point else None
+
+
+def setting_of(results: Results) -> Setting:
+    """The setting that the map recommends or, without one, the fastest that was measured."""
+    prediction, scaling = results.prediction, results.scaling
     cell = recommended_cell(prediction) if prediction else None
+    point, engine = None, ""
     if cell and prediction:
-        return cell, same_point(measured, cell, prediction.engine) if measured else None, prediction.engine
-    point = best[1] if measured and (best := fastest(measured)) else None
-    return None, point, point.engine if point else ""
-
-
-def _pays(results: Results) -> bool:
-    """False if several processes were launched and not shown to be faster than one."""
-    cell, point, _ = _setting(results)
-    chosen, steady = cell or point, point.speedup.get("steady") if point else None
-    if chosen is None or chosen.np == 1 or steady is None or results.scaling is None:
-        return True
-    return steady.low > 1.0 or any(curve.baseline_np != 1 for curve in results.scaling.curves)
+        point, engine = same_point(scaling, cell, prediction.engine) if scaling else None, prediction.engine
+    elif scaling and (best := fastest(scaling)):
+        point, engine = best[1], best[1].engine
+    steady = point.speedup.get("steady") if point and point.np > 1 else None
+    over_one = scaling is not None and all(curve.baseline_np == 1 for curve in scaling.curves)
+    return Setting(cell, point, engine, pays=not (steady and over_one) or steady.low > 1.0)
 
 
 def use_words(results: Results) -> str:
     """`Use 4 processes with batch 64 each and ddp: 3.4x expected, 3.31x measured, ...`; empty where nothing tells."""
-    cell, point, engine = _setting(results)
-    chosen = cell or point
+    setting = setting_of(results)
+    chosen = setting.chosen
     if chosen is None:
         return ""
     each = "" if chosen.batch is None else f" with batch {chosen.batch:,g}" + (" each" if chosen.np > 1 else "")
-    using = f" and {plain(engine, 30)}" if engine not in ("", NO_ENGINE) and chosen.np > 1 else ""
-    facts = ", ".join([*_expected(cell, point, results), *_reached(point, cell)])
-    setting = f"{plural(chosen.np, 'process')}{each}{using}"
-    if _pays(results):
-        return f"Use {setting}: {facts}."
-    verdict = "slower than" if point and point.speedup["steady"].high < 1.0 else "not shown to be faster than"
-    return f"Use 1 process: {setting} were {verdict} one: {facts}."
+    using = f" and {plain(setting.engine, 30)}" if setting.engine not in ("", NO_ENGINE) and chosen.np > 1 else ""
+    first, words = "Use", f"{plural(chosen.np, 'process')}{each}{using}"
+    if not setting.pays:
+        slower = setting.steady is not None and setting.steady.high < 1.0
+        first = "Use 1 process:"
+        words += f" were {'slower than' if slower else 'not shown to be faster than'} one"
+    doubt = results.scaling.doubt if results.scaling else ""
+    facts = [*_expected(setting, results), *_reached(setting, sure=not doubt)]
+    if chosen.np == 1 and (instead := _too_inefficient(results)):
+        facts = [instead, facts[-1]]
+    return f"{f'{doubt} So far' if doubt else first} {words}: {', '.join(facts)}."
 
 
-def _expected(cell: Cell | None, point: ScalingPoint | None, results: Results) -> list[str]:
-    from scalescope.show.prediction import speedup_number
+def _too_inefficient(results: Results) -> str:
+    """Say what several processes reached, where the map stays with one for their efficiency; empty: it does not."""
+    prediction, curves = results.prediction, results.scaling.curves if results.scaling else ()
+    several = [point for curve in curves for point in curve.points if point.np > 1 and point.speedup.get("steady")]
+    best = max(several, key=lambda point: point.speedup["steady"].value, default=None)
+    if not (prediction and best and best.efficiency) or best.efficiency.value >= prediction.efficiency_goal:
+        return ""
+    reached = f"{best.speedup['steady'].value:.2f}x at an efficiency of {format_share(best.efficiency.value)}"
+    return f"{plural(best.np, 'process')} reach {reached}, below the goal of {format_share(prediction.efficiency_goal)}"
 
+
+def _expected(setting: Setting, results: Results) -> list[str]:
+    """The speedup by the map, as it was before the launches of a study corrected it."""
+    cell, point = setting.cell, setting.point
     if cell is None:
         return []
-    steady = point.speedup.get("steady") if point else None
     checks = results.prediction.checks if results.prediction else ()
     check = next((each for each in checks if (each.np, each.batch) == (cell.np, cell.batch)), None)
-    if cell.verified and steady and check and results.study:  # the launches of a study that measure check its map
+    if cell.verified and setting.steady and check and results.study:
         now = cell.speedup * check.measured_s
         low, high = (speedup_number(now / end) for end in (check.high_s, check.low_s))
         return [f"{speedup_number(now / check.predicted_s)}x predicted ({low} to {high})"]
@@ -218,24 +231,45 @@ def _expected(cell: Cell | None, point: ScalingPoint | None, results: Results) -
     return [f"{speedup_number(cell.speedup)}x {verified if cell.verified else 'expected'}{interval}"]
 
 
-def _reached(point: ScalingPoint | None, cell: Cell | None) -> list[str]:
+def _reached(setting: Setting, *, sure: bool) -> list[str]:
     """Measured speedup, efficiency and cost; predicted ones where this setting was not measured."""
+    cell, point, steady = setting.cell, setting.point, setting.steady
+    told, efficiency, hours = [], None, 0.0
+    if point and point.throughput:
+        if steady:
+            ends = f" ({percent(MEASURED)} interval {steady.low:.2f} to {steady.high:.2f})"
+            ends = ends if steady.interval == "t" and has_spread(steady) else ""
+            told.append(f"{steady.value:.2f}x measured{ends if sure else in_these_launches(steady)}")
+        efficiency = point.efficiency.value if point.efficiency else None
+        hours = device_hours(point.np, point.throughput.value)
+    elif cell:
+        told += [] if cell.verified else ["not measured"]
+        efficiency, hours = cell.efficiency, cell.device_hours
+    told += [] if efficiency is None else [f"efficiency {format_share(efficiency)}"]
+    return [*told, f"{hours:.3g} device-hours for a million samples"]
 
-    def hours(amount: float) -> str:
-        return f"{amount:.3g} device-hours for a million samples"
 
-    if point is None or point.throughput is None:
-        if cell is None:
-            return []
-        told = [] if cell.verified else ["not measured"]
-        return [*told, f"efficiency {format_share(cell.efficiency)}", hours(cell.device_hours)]
-    told = []
-    if steady := point.speedup.get("steady"):
-        sure = f" ({percent(MEASURED)} interval {steady.low:.2f} to {steady.high:.2f})"
-        told.append(f"{steady.value:.2f}x measured" + (sure if steady.interval == "t" and has_spread(steady) else ""))
-    if point.efficiency:
-        told.append(f"efficiency {format_share(point.efficiency.value)}")
-    return [*told, hours(device_hours(point.np, point.throughput.value))]
+def _mismatches(results: Results) -> list[str]:
+    """Warnings where what is told next to the setting is of another batch, or of steps that take another time."""
+    setting, told = setting_of(results), []
+    if cell := setting.cell:
+        curves = results.scaling.curves if results.scaling else ()
+        batches: dict[str, set[Any]] = {
+            "scaling": {point.batch for curve in curves for point in curve.points},
+            "where the time goes": set(results.traced_batches[-1:]),
+        }  # None: a script's own, which may be any
+        if other := [name for name, known in batches.items() if known and not known & {cell.batch, None}]:
+            again = f"measure and explain with --batch {cell.batch:g}"
+            told.append(f"not of the setting above, but of another batch: {listed(other)}; {again}")
+    traced, point = results.explanations[-1:], setting.point
+    if traced and traced[0].step_s and point and point.step_s and point.np == len(traced[0].ranks):
+        own_s, measured_s = traced[0].step_s, point.step_s.value
+        if not 1 / _ALIKE < own_s / measured_s < _ALIKE:
+            took = f"{format_seconds(own_s)}, a measured one {format_seconds(measured_s)}"
+            told.append(
+                f"a traced step took {took}: where its time goes may not be where theirs goes; explain it again"
+            )
+    return told
 
 
 def check_words(results: Results) -> str:
@@ -258,37 +292,33 @@ def check_words(results: Results) -> str:
 
 def omission_lines(study: Study) -> list[str]:
     """List what the budget did not hold, and what failed and why, a line each."""
-    left_out = [thing for part in study.parts if part.state == "done" for thing in part.without]
-    waiting = [part for part in study.parts if part.state == "left out"]
-    left_out += [_PART_NAMES.get(part.name, part.name) for part in waiting]
-    enough = math.ceil((study.budget_s + sum(part.planned_s for part in waiting)) / 60)
     lines = [f"{part.name} failed: {plain(part.why, 300)}" for part in study.parts if part.state == "failed"]
-    if left_out:
-        would = f"; --budget {enough}m would hold all" if waiting else ""
-        lines.append(f"left out for the budget of {format_seconds(study.budget_s)}: {listed(left_out)}{would}")
+    if study.left_out:
+        names = listed([_PART_NAMES.get(part.name, part.name) for part in study.left_out])
+        enough = f"--budget {study.enough_s / 60:.0f}m would hold all"
+        lines.append(f"left out for the budget of {format_seconds(study.budget_s)}: {names}; {enough}")
     return lines
 
 
 def _outcome(part: StudyPart) -> str:
-    outcome = f"{part.state}: {plain(part.why, 300)}" if part.why else part.state
-    return outcome + (f", without {listed(part.without)}" if part.without and part.state == "done" else "")
+    return f"{part.state}: {plain(part.why, 300)}" if part.why else part.state
 
 
 # --- how to repeat it, and how to write about it ---
 
 _RUNS = (
-    Column("", lambda done: done.verb, "verb", words=True),
-    Column("", lambda done: plain(done.folder, 80), "folder", words=True),
-    Column("", lambda done: plain(done.command, 2000) or None, "command", words=True),
-    Column("", lambda done: done.seed, "seed"),
+    Column("verb", "verb", words=True),
+    Column(lambda done: plain(done.folder, 80), "folder", words=True),
+    Column(lambda done: plain(done.command, 2000) or None, "command", words=True),
+    Column("seed", "seed"),
 )
 _PARTS = (
-    Column("", lambda part: part.name, "part", words=True),
-    Column("", lambda part: part.planned_s or None, "expected", write=format_seconds),
-    Column("", lambda part: part.used_s or None, "took", write=format_seconds),
-    Column("", _outcome, "outcome", words=True),
+    Column("name", "part", words=True),
+    Column(lambda part: part.planned_s or None, "expected", write=format_seconds),
+    Column(lambda part: part.used_s or None, "took", write=format_seconds),
+    Column(_outcome, "outcome", words=True),
 )
-_FACTS = (Column("", itemgetter(0), "what", words=True), Column("", itemgetter(1), "here", words=True))
+_FACTS = (Column(itemgetter(0), "what", words=True), Column(itemgetter(1), "here", words=True))
 
 
 def _environment(results: Results) -> Section:
@@ -337,7 +367,7 @@ def method_words(results: Results) -> str:
             f"{percent(MEASURED)} t-intervals over launches."
         )
     if results.prediction:
-        checks = len(results.prediction.checks)
+        checks = len(with_measured(results.prediction, results.scaling).checks)
         verified = f", verified by running {plural(checks, 'cell')}" if checks else ""
         said.append(f"Step times were predicted from a profile of one process and the cost of collectives{verified}.")
     if results.explanations:
@@ -362,9 +392,8 @@ _BIBTEX = f"""@software{{scalescope,
 def _json(results: Results, page: str) -> dict[str, Any]:
     """The JSON of `study`; a part without results is null."""
     told, traced, tuning, check = document(results), results.explanations[-1:], results.tuning, results.check
-    cell, point, engine = _setting(results)
-    chosen, steady = cell or point, point.speedup.get("steady") if point else None
-    pays, study = _pays(results), results.study
+    setting, study = setting_of(results), results.study
+    cell, chosen, pays, engine = setting.cell, setting.chosen, setting.pays, setting.engine
     expected = {"value": cell.speedup, "low": cell.speedup_low, "high": cell.speedup_high} if cell else None
     return {
         "kind": "study",
@@ -374,7 +403,7 @@ def _json(results: Results, page: str) -> dict[str, Any]:
             "batch": chosen.batch if chosen else None,
             "engine": (engine if pays else NO_ENGINE) if chosen else None,
             "not_faster": None if pays or chosen is None else {"np": chosen.np, "engine": engine},
-            "speedup": {"expected": expected, "measured": _fields(steady, "value", "low", "high", "interval")},
+            "speedup": {"expected": expected, "measured": _fields(setting.steady, "value", "low", "high", "interval")},
             "bottleneck": document_of(traced[0]).answer if traced else None,
             "settings": {**tuning.held, **tuning.values} if tuning and tuning.decision == "use" else {},
             "sentence": told.answer,

@@ -59,8 +59,15 @@ def open_console(**options: Any) -> Console:
     return console
 
 
-def show(document: Document, console: Console, *, details: bool = False) -> None:
-    """Show what stands below the answer: reasons, up to three warnings, what to do; with `details` every section."""
+def show(document: Document, console: Console, *, details: bool = False, all_by: str = "") -> None:
+    """Show what stands below the answer: reasons, up to three warnings, what to do.
+
+    Args:
+        document: Of the result.
+        console: Where to show it.
+        details: Show every section instead.
+        all_by: The command that shows them; empty: the same one again.
+    """
     if details:
         for section in document.sections:
             _section(section, console)
@@ -76,12 +83,23 @@ def show(document: Document, console: Console, *, details: bool = False) -> None
             bullet(console, line)
         for warning in document.warnings[:_WARNINGS]:
             say(console, f"Warning: {warning}", "yellow")
-        if len(document.warnings) > _WARNINGS:
-            say(console, f"{plural(len(document.warnings) - _WARNINGS, 'more warning')}: --details", "yellow")
     if document.do:
         console.print(Text(encoded(f"Do: {document.do}", console)), soft_wrap=True)  # a command is copied whole
-    if document.more and not details:
-        say(console, f"--details shows {document.more}.", "dim")
+    if not details and (more := _left_out(document)):
+        say(console, f"{more[0].upper()}{more[1:]}: {all_by or 'add --details'}", "dim")
+
+
+def _left_out(document: Document) -> str:
+    """`2 more warnings and all details`; empty where everything is shown."""
+    shown = [*document.reasons, *(table for table in document.brief if len(table.rows) <= table.few)]
+    left_out = []
+    if (warnings := len(document.warnings) - _WARNINGS) > 0:
+        left_out.append(plural(warnings, "more warning"))
+    for section in document.sections:
+        parts = (*section.lines, *section.facts, *section.tables, *section.items, *section.code)
+        if section.on_terminal and any(part not in shown for part in parts):
+            return " and ".join([*left_out, "all details"])
+    return " and ".join(left_out)
 
 
 def _section(section: Section, console: Console) -> None:
@@ -152,7 +170,7 @@ def _head(column: Column) -> str:
 
 def _cell(column: Column, row: Any, text: str, room: int, console: Console) -> Text:
     if column.is_bar:
-        return _bar(column.get(row), room)
+        return _bar(column.value(row), room)
     colour = column.colour(row) if column.colour else ""
     style = Style(color=_letters(colour), bgcolor=colour) if colour else Style()
     return Text(encoded(text or "-", console), style)

@@ -42,7 +42,6 @@ def document(tuning: Tuning) -> Document:
             ],
             tuning,
         ),
-        more="every sample, what was searched and all costs",
         json=lambda: _json(tuning),
     )
 
@@ -137,12 +136,12 @@ def _samples(tuning: Tuning) -> Table:
         return None if is_default(tuning, sample) else against_default(tuning, sample.step_s)
 
     columns = (
-        Column("", lambda sample: setting_words(sample.values), "setting", words=True),
-        Column("", lambda sample: sample.index, "sample"),
-        Column("", lambda sample: sample.predicted_s or None, "predicted", write=format_seconds, priority=1),
-        Column("", lambda sample: with_error(sample.step_s, sample.error_s) if sample.step_s else "failed", "step"),
-        Column("", speedup, "speedup", write=times),
-        Column("", decision, "decision", words=True),
+        Column(lambda sample: setting_words(sample.values), "setting", words=True),
+        Column("index", "sample"),
+        Column(lambda sample: sample.predicted_s or None, "predicted", write=format_seconds, priority=1),
+        Column(lambda sample: with_error(sample.step_s, sample.error_s) if sample.step_s else "failed", "step"),
+        Column(speedup, "speedup", write=times),
+        Column(decision, "decision", words=True),
     )
     title = "the default and then the fastest; step times with their standard errors"
     return Table(columns, rows, f"Samples, {title}", title, noun="sample", most=_MOST_SAMPLES)

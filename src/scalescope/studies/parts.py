@@ -47,6 +47,7 @@ from scalescope.tuner.run import tune
 from scalescope.tuner.settings import THREADS, knob_texts
 from scalescope.units import doublings
 
+_MOST_TUNED_STEPS = 500  # After which a script that is tuned is stopped
 PARTS = {
     "estimate": "profile one process, probe the links, predict every number of processes and batch size",
     "measure": "launch the recommended setting on every number of processes, and correct the map by it",
@@ -61,6 +62,7 @@ OF_SCRIPTS = {
     **PARTS,
     "estimate": "survey the script's steps and gradients, probe the links, predict other numbers of processes",
     "measure": "launch the script on every number of processes, and correct the map by it",
+    "tune": f"search for faster knobs; a script below {_MOST_TUNED_STEPS} steps runs to its end and saves",
 }
 FEWEST_LAUNCHES, USUAL_LAUNCHES = 3, 5  # Of every point: in measure, and with what refine adds
 PRECISION = 0.05  # Speedups that are known within this are not open any more
@@ -77,7 +79,6 @@ _MORE: dict[str, dict[str, Any]] = {  # Launches that parts add to the measureme
     "engines": {"launches": FEWEST_LAUNCHES},
 }
 _SURVEYED_STEPS, _SURVEY_AFTER = 40, 10
-_MOST_TUNED_STEPS = 500  # After which a script that is tuned is stopped
 
 
 class Parts:

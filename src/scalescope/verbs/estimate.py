@@ -10,7 +10,19 @@ from scalescope.progress import Progress
 from scalescope.records.request import EstimatePlan, EstimateRequest
 from scalescope.show import document_of
 from scalescope.units import format_seconds
-from scalescope.verbs.verb import SHOWN, Ending, Screen, Verb, folder_of, from_here, kept, launch_costs, retyped, room
+from scalescope.verbs.verb import (
+    SHOWN,
+    Ending,
+    Screen,
+    Verb,
+    folder_of,
+    from_here,
+    kept,
+    launch_costs,
+    retyped,
+    room,
+    training_length,
+)
 
 if TYPE_CHECKING:
     from scalescope.records.prediction import Prediction
@@ -29,7 +41,9 @@ def _plan_estimate(request: EstimateRequest) -> Iterable[str]:
     with _names_what_works(request):
         lines = dry_run(request)
     checks = [max(request.np, default=1)] * request.verify * request.launches
-    launches = [launch_costs(checks, own_length=bool(request.command), most=True)] if checks else []
+    launches = (
+        [launch_costs(checks, length=training_length(None) if request.command else "", most=True)] if checks else []
+    )
     if request.command:
         return [*lines, *launches]
     taken = 0.0 if request.profile or request.step_time else request.seconds

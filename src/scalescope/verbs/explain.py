@@ -125,7 +125,8 @@ def _plan_explain(request: ExplainRequest) -> Iterable[str]:
     if not (request.workload or request.command):
         raise UsageError("--dry-run goes with a MODEL or a command after --: leave it out")
     asked = traced_request(request)
-    return [*traced_commands(asked), launch_costs([max(asked.np)], own_length=bool(request.command))]
+    length = "until some steps are captured, a short training to its end, checkpoints included"
+    return [*traced_commands(asked), launch_costs([max(asked.np)], length=length if request.command else "")]
 
 
 def _captured(folder: Path) -> "Explanation":

@@ -18,6 +18,7 @@ from scalescope.verbs.verb import (
     launch_costs,
     retyped,
     room,
+    training_length,
 )
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def _plan_measure(request: MeasureRequest) -> Iterable[str]:
         yield f"# {point.label}, once more after all others, with some steps captured on every rank"
     processes = [point.np for point, _ in planned] * request.most_launches + [point.np for point in traced]
     limited = bool(request.precision or request.budget_s)
-    yield launch_costs(processes, own_length=bool(request.command), most=limited)
+    length = training_length(request.steps) if request.command else ""
+    yield launch_costs(processes, length=length, most=limited)
 
 
 def _kept_of_measure(_request: Any, folder: str) -> str:
@@ -75,10 +77,12 @@ def of_measurement(measurement: "Measurement", request: MeasureRequest, screen: 
 
 
 def after_measure(request: MeasureRequest, scaling: "Scaling", folder: Path) -> str:
-    """Explain what was traced; make sure of what is not known well; find out where the time of poor scaling goes."""
+    """Repeat what is in doubt; explain what was traced; make sure of what is not known well; explain poor scaling."""
     from scalescope.show.scaling import largest
     from scalescope.stats import FEWEST
 
+    if scaling.doubt:
+        return retyped("measure", request, trace=request.trace)
     if request.trace:
         return folder_command("explain", folder)
     if request.most_launches < FEWEST:

@@ -76,7 +76,7 @@ def of_report(results: "list[Results]", request: ReportRequest, _screen: Screen)
         return said
 
     documents, changed = [document_of(each) for each in results], comparison_of(results)
-    document = documents[0]._replace(brief=(), more="")
+    document = documents[0]._replace(brief=())
     if len(results) > 1:
         named = [f"{each.name}: {told.answer}" for each, told in zip(results, documents, strict=True)]
         document = document_of(changed) if changed else Document("")
@@ -109,7 +109,7 @@ def _after_results(results: "Results", requests: dict[str, Any], paths: Sequence
 
     folders = {each.verb: Path(each.folder) for each in results.done}
     if results.study:
-        return after_study(results, folders["study"])
+        return after_study(results, requests["study"], folders["study"])
     if results.tuning and requests.get("tune"):
         return after_tune(results.tuning, requests["tune"], folders["tune"])
     if results.explanations:

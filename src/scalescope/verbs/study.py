@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from scalescope.errors import UsageError
 from scalescope.host import slots
+from scalescope.options import of_run
 from scalescope.records.study import STUDY, StudyPlan, StudyRequest
 from scalescope.show import document_of
 from scalescope.text import plural
-from scalescope.verbs.verb import Ending, Screen, Verb, folder_command, folder_of, kept, room
+from scalescope.verbs.verb import Ending, Screen, Verb, folder_command, folder_of, kept, retyped, room
 
 if TYPE_CHECKING:
     from scalescope.records.results import Results
@@ -53,20 +54,24 @@ def of_study(study: "Study", _request: Any, screen: Screen) -> Ending:
 
     folder = folder_of(study)
     (results,) = (with_commands(each, [folder]) for each in read_results([folder]))
-    document = document_of(results, page=str(folder / PAGE))._replace(brief=(), more="")
+    document = document_of(results, page=str(folder / PAGE))._replace(brief=())
     return Ending(document, results.follow, lambda: screen.page([results], folder / PAGE))
 
 
-def after_study(results: "Results", folder: Path) -> str:
-    """Next command: what the budget did not hold, or failed; more launches; of a whole study its figures and tables."""
+def after_study(results: "Results", request: StudyRequest | None, folder: Path) -> str:
+    """Next command: what was interrupted; all again where it is in doubt; what the budget did not hold; figures."""
     from scalescope.studies.parts import PRECISION, is_open
 
-    parts = results.study.parts if results.study else ()
+    study, parts = results.study, results.study.parts if results.study else ()
+    finished = all(part.state not in ("planned", "running") for part in parts)
+    if study and finished and request and results.scaling and results.scaling.doubt:
+        return retyped("study", request, **{**of_run(request), "budget_s": study.enough_s})
     if rest := [part for part in parts if part.state not in ("done", "not needed")]:
         minutes = int(sum(part.planned_s for part in rest) // 60) + 1
         return folder_command("study --resume", folder, "--budget", f"{minutes}m")
     if results.measurement and is_open(results.measurement) and (folder / "measure").is_dir():
-        return folder_command("measure --resume", folder / "measure", "--precision", f"{100 * PRECISION:g}%")
+        more = folder_command("measure --resume", folder / "measure", "--precision", f"{100 * PRECISION:g}%")
+        return f"{more} && {folder_command('report', folder)}"  # which writes the page again
     return folder_command("report", folder, "--figures", "figures", "--tables", "tables")
 
 

@@ -19,6 +19,7 @@ from scalescope.verbs.verb import (
     launch_costs,
     retyped,
     room,
+    training_length,
 )
 
 if TYPE_CHECKING:
@@ -32,10 +33,12 @@ def _plan_tune(request: TuneRequest) -> Iterable[str]:
     yield from dry_run(request)
     if request.method == "offline":
         tried = options_of(request, OFFLINE)
-        yield launch_costs([request.np] * tried.max_samples, own_length=bool(request.command), most=True)
+        length = training_length(request.steps) if request.command else ""
+        yield launch_costs([request.np] * tried.max_samples, length=length, most=True)
         yield f"# and up to {tried.most_pairs} pairs of launches to confirm what was found"
     else:
-        yield launch_costs([request.np], own_length=True)
+        length = training_length(request.steps) if request.command else "until the search has decided"
+        yield launch_costs([request.np], length=length)
 
 
 def _kept_of_tune(request: TuneRequest | None, folder: str) -> str:

@@ -15,7 +15,7 @@ from scalescope.records.request import RunOptions
 from scalescope.records.store import in_folder, load
 from scalescope.show import document_of
 from scalescope.show.document import Document
-from scalescope.text import as_json, clean
+from scalescope.text import as_json, clean, plural
 
 if TYPE_CHECKING:
     from scalescope.records.results import Results
@@ -70,13 +70,17 @@ class Screen:
         """A line as it is, however long."""
         self.console.print(clean(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
-    def tell(self, ending: Ending) -> None:
-        """Show what came out, and then files, so that a full disk does not cost the answer."""
+    def tell(self, ending: Ending, folder: Path | None = None) -> None:
+        """Show what came out, and then files, so that a full disk does not cost the answer.
+
+        `folder` holds the results: the command with --details would launch them again.
+        """
         from scalescope.show.terminal import show
 
         self.say(ending.document.answer, style="bold")
         if not self.shown.quiet:
-            show(ending.document, self.console, details=self.shown.details or ending.details)
+            all_by = folder_command("report", folder, "--details") if folder else ""
+            show(ending.document, self.console, details=self.shown.details or ending.details, all_by=all_by)
         if self.shown.json:
             print(as_json((ending.json or ending.document.json)()), flush=True)
         lines = ending.write()
@@ -145,25 +149,31 @@ def folder_command(verb: str, folder: Path, *words: str) -> str:
     return shlex.join(["scalescope", *verb.split(), str(from_here(folder)), *words])
 
 
-def launch_costs(processes: Sequence[int], *, own_length: bool, most: bool = False) -> str:
+def training_length(steps: int | None) -> str:
+    """Say how long a launch of a script takes: to its end, where it is not stopped after some steps."""
+    if steps is None:
+        return "as long as the training takes, checkpoints included"
+    return f"as long as {plural(steps, 'step')} take, and a shorter training to its end, checkpoints included"
+
+
+def launch_costs(processes: Sequence[int], *, length: str = "", most: bool = False) -> str:
     """A comment below a dry run: how many launches, about how long, how many device-hours.
 
     Args:
         processes: Of every launch.
-        own_length: The training decides how long a launch takes, as a script does.
+        length: Of a launch, in words, where the training decides it; empty: it ends as soon as its mean is known.
         most: Fewer launches may do.
     """
     from scalescope.jobs.rank_program import starting_s
-    from scalescope.text import plural
     from scalescope.units import format_seconds
 
     limit, count = "at most " if most else "", plural(len(processes), "launch")
-    each_s = [starting_s(np) + (0.0 if own_length else LAUNCH_STEPS_S) for np in processes]
+    each_s = [starting_s(np) + (0.0 if length else LAUNCH_STEPS_S) for np in processes]
     hours = sum(np * seconds for np, seconds in zip(processes, each_s, strict=True)) / 3600
-    if not own_length:
+    if not length:
         return f"# {limit}{count}: about {format_seconds(sum(each_s))}, {hours:.2g} device-hours"
     return (
-        f"# {limit}{count}: about {format_seconds(sum(each_s))} to start, and as long as the training takes; "
+        f"# {limit}{count}: about {format_seconds(sum(each_s))} to start, and {length}; "
         f"{sum(processes):,} device-hours for every hour of a run, and {hours:.2g} to start"
     )
 

@@ -11,7 +11,7 @@ _INPUT_SHARE = 0.05
 _LONG_CYCLE_S = 4e-3
 _NEGOTIATION_SHARE = 0.1
 _UNEVEN_SHARE = 0.1
-_MOSTLY = 2.0  # Times as long as for all others together that ranks wait for one, before it is named
+_MOSTLY = 0.8  # Of the steps in which one rank is the last, from which on another one is no pattern
 _CAUSE_SHARE = 0.6  # Of a rank's lateness that one part of its step must explain, before it is called the cause
 _BECAUSE = {
     "input": " because it waits longer for its batch",
@@ -87,26 +87,33 @@ def _cause(case: Case, rank: int) -> str:
 
 
 def uneven_ranks(case: Case) -> Finding | None:
-    """Ranks wait for whoever is last: now for one and now for another, or for one that nothing else proves late."""
+    """Ranks wait for whoever is last, which is no single rank, or not by enough to name it."""
     lost = case.waited_s
     if case.explanation.straggler is not None or not case.step_s or lost is None:
         return None
     nobody_named = case.explanation.horovod is not None and not case.explanation.skew_s  # see negotiation()
     if nobody_named or lost < _UNEVEN_SHARE * case.step_s:
         return None
-    known = [each for each in case.explanation.transfers if each.wait_s is not None]
-    waits = ", ".join(f"{format_bytes(each.bytes)}: {format_seconds(each.wait_s or 0.0)}" for each in known[:4])
-    late = case.late_s
-    worst = max(late, key=lambda rank: late[rank], default=None)
-    whom, look = "now for one and now for another", ""
-    if worst is not None and late[worst] > _MOSTLY * (sum(late.values()) - late[worst]):
-        whom, look = f"mostly for rank {worst}", f"Look at rank {worst} first. "
+    told = [each for each in case.explanation.transfers if each.wait_s is not None]
+    waits = ", ".join(f"{format_bytes(each.bytes)}: {format_seconds(each.wait_s or 0.0)}" for each in told[:4])
+    last = _last_ranks(case)
+    most, steps = max(last, key=lambda rank: last[rank], default=0), sum(last.values())
+    for_whom, look = "", ""
+    if steps and last[most] >= _MOSTLY * steps:
+        for_whom, look = f", mostly for rank {most}", f"Look at rank {most} first. "
+    elif steps:
+        for_whom = ", now for one and now for another"
     return Finding(
         id="uneven_ranks",
-        sentence=f"Ranks wait {format_seconds(lost)} a step for each other, {whom}.",
+        sentence=f"Ranks wait {format_seconds(lost)} a step for each other{for_whom}.",
         evidence={
             **({"wait for the last rank, by size": waits} if waits else {}),
-            "held up by, by rank": ", ".join(f"{rank}: {format_seconds(each)}" for rank, each in late.items()),
+            **(
+                {f"last, of {steps} steps": ", ".join(f"{rank}: {count}" for rank, count in last.items())}
+                if last
+                else {}
+            ),
+            "held up by, by rank": ", ".join(f"{rank}: {format_seconds(late)}" for rank, late in case.late_s.items()),
             "seen in": case.shown,
         },
         change=f"{look}Give ranks cores of their own and stop other programs there; batches of equal cost on every "
@@ -115,6 +122,17 @@ def uneven_ranks(case: Case) -> Finding | None:
         gain_from="accounting",
         parts=(case.part("waiting"),),
     )
+
+
+def _last_ranks(case: Case) -> dict[int, int]:
+    """The number of steady steps in which each rank was waited for longest; empty where clocks cannot be compared."""
+    compared = case.job.compared
+    if compared is None:
+        return {}
+    rows = compared.held_up_s[case.explanation.warmup_steps :]
+    rows = rows[rows.max(axis=1) > 0] if len(rows) else rows
+    last = rows.argmax(axis=1).tolist() if len(rows) else []
+    return {rank: last.count(at) for at, rank in enumerate(compared.ranks)} if last else {}
 
 
 def input_bound(case: Case) -> Finding | None:

@@ -32,7 +32,6 @@ from scalescope.show.charts.parts import (
     data,
     frame,
     key,
-    lane_axis,
     logarithmic_domain,
     named,
     panel_title,
@@ -287,7 +286,17 @@ def _lanes(name: str, step: OneStep, longest: float, color: alt.Color) -> Any:
     ]
     scale = alt.Scale(domain=[0, longest * factor or 1.0], nice=False)
     x = shared_axis(alt.X, f"time in the step, {unit}", scale, alt.Axis(tickCount=8))
-    y = lane_axis({at + 0.5: f"rank {rank}" for at, rank in enumerate(ranks)}, max(1, len(ranks)))
+    names = "".join(f"abs(datum.value - {at + 0.5}) < 0.01 ? 'rank {rank}' : " for at, rank in enumerate(ranks))
+    axis = alt.Axis(
+        values=[at + 0.5 for at in range(len(ranks))],
+        tickCount=len(ranks),
+        labelExpr=f"{names}''",
+        labelOverlap=False,
+        ticks=False,
+        domain=False,
+        grid=False,
+    )
+    y = alt.Y("top:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, max(1, len(ranks))], reverse=True, nice=False))
     tooltip = _tooltip(rank="rank", activity="activity", name="name", took="took", began="began after", size="size")
     # Borders would hide the bars that are narrower than they.
     border = alt.condition(f"datum.end - datum.start < {longest * factor / _WIDTH * 3}", alt.value(0), alt.value(0.6))

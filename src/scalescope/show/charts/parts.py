@@ -26,7 +26,7 @@ _ENGINE_COLOURS = {engine.name: engine.colour for engine in KNOWN.values()}
 _OTHER_COLOURS = ("#cc79a7", "#009e73", "#332288", "#56b4e9", "#882255", "#b0a000")
 APART = 0.012  # Of an x axis, between intervals at one tick, so that they do not hide each other
 _BELOW = alt.Legend(title=None, orient="bottom", symbolSize=90)
-_PLAIN_NUMBER = "format(datum.value, '~g')"
+PLAIN_NUMBER = "format(datum.value, '~g')"
 _LOG_FROM = 8  # Axes become logarithmic when the largest number is that many times the smallest
 
 
@@ -42,12 +42,6 @@ def engine_colour(engines: Iterable[str], *, legend: bool) -> alt.Color:
     looks = {engine_name(name): _ENGINE_COLOURS.get(name) or next(others) for name in names}
     colour: alt.Color = named("engine", looks, _BELOW if legend else None)
     return colour
-
-
-def is_logarithmic(values: Iterable[float]) -> bool:
-    """True if numbers lie so far apart that each doubling deserves the same room."""
-    known = list(values)
-    return min(known) > 0 and max(known) >= _LOG_FROM * min(known)
 
 
 class Counts(NamedTuple):
@@ -67,7 +61,7 @@ def counts_axis(title: str, counts: Iterable[float], labels: dict[float, str] | 
     """The axis for these counts, over the field `at`; `labels` replace numbers at ticks."""
     ticks = sorted(set(counts))
     low, high = ticks[0], ticks[-1]
-    logarithmic = is_logarithmic(ticks)
+    logarithmic = 0 < low * _LOG_FROM <= high
     if logarithmic:
         reach = (high / low) ** 0.04
         low, high = low / reach, high * reach
@@ -76,18 +70,13 @@ def counts_axis(title: str, counts: Iterable[float], labels: dict[float, str] | 
         room = 0.06 * (high - low) or 0.5
         low, high = low - room, high + room
         scale = alt.Scale(domain=[low, high], nice=False, zero=False)
-    axis = alt.Axis(values=ticks, labelExpr=tick_words(labels or {}, _PLAIN_NUMBER), labelOverlap="greedy")
+    axis = alt.Axis(values=ticks, labelExpr=tick_words(labels or {}, PLAIN_NUMBER), labelOverlap="greedy")
     return Counts(alt.X("at:Q", title=title, scale=scale, axis=axis), low, high, logarithmic)
 
 
 def tick_words(labels: Mapping[Any, str], otherwise: str = "''") -> str:
     """An expression for a tick's label; the axis' own format would round ticks to their distance."""
     return "".join(f"datum.value == {value:.10g} ? {json.dumps(text)} : " for value, text in labels.items()) + otherwise
-
-
-def ticks_at(values: Sequence[float]) -> alt.Axis:
-    """An axis with ticks at these values only."""
-    return alt.Axis(values=list(values), labelExpr=_PLAIN_NUMBER, labelOverlap="greedy")
 
 
 def shared_axis(kind: type[Any], title: str, scale: alt.Scale, axis: Any = alt.Undefined) -> Callable[[str], Any]:
@@ -122,22 +111,6 @@ def size_axis(low: float, high: float, powers: Iterable[int]) -> alt.X:
     )
 
 
-def lane_axis(labels: Mapping[float, str], height: float) -> alt.Y:
-    """A y axis of named rows from the top down, over the field `top`."""
-    axis = alt.Axis(
-        values=list(labels),
-        tickCount=len(labels),
-        labelExpr="".join(f"abs(datum.value - {at}) < 0.01 ? {json.dumps(label)} : " for at, label in labels.items())
-        + "''",
-        labelOverlap=False,
-        labelLimit=320,
-        ticks=False,
-        domain=False,
-        grid=False,
-    )
-    return alt.Y("top:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, height], reverse=True, nice=False))
-
-
 def processes_axis(points: Sequence[ScalingPoint]) -> Counts:
     """The x axis of processes, with nodes in its labels when they matter."""
     counts = [float(point.np) for point in points]
@@ -157,11 +130,6 @@ def logarithmic_domain(values: Iterable[float]) -> list[float]:
     return [min(known) / 1.15, max(known) * 1.15]
 
 
-def powers_of_two(low: float, high: float) -> list[float]:
-    """Ticks for a logarithmic axis of ratios."""
-    return [2.0**power for power in range(math.ceil(math.log2(low)), math.floor(math.log2(high)) + 1)]
-
-
 def round_numbers(low: float, high: float) -> list[float]:
     """Ticks for a logarithmic axis of amounts: 1, 2, 5, 10, 20, 50 and so on."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -173,33 +141,6 @@ def powers_of_ten(low: float, high: float, most: int) -> list[float]:
     rounds = round_numbers(low, high)
     tens = [tick for tick in rounds if f"{tick:e}".startswith("1.0")]
     return tens if len(rounds) > most else rounds
-
-
-def interval_marks(rows: Rows, x: alt.X, y: Callable[[str], alt.Y], **encoding: Any) -> list[alt.Chart]:
-    """Solid bars with caps for t-intervals, thin ones without for ranges."""
-    looks: dict[str, dict[str, Any]] = {
-        "t": {"thickness": 1.6, "ticks": alt.MarkConfig(size=6, opacity=1)},
-        "range": {"thickness": 1.0, "ticks": False},
-    }
-    marks = []
-    for interval, look in looks.items():
-        here = [row for row in rows if row["interval"] == interval]
-        if here:
-            bars = alt.Chart(data(here)).mark_errorbar(**look)
-            marks.append(bars.encode(x=x, y=y("low"), y2=alt.Y2("high"), **encoding))
-    return marks
-
-
-def point_marks(rows: Rows, x: alt.X, y: alt.Y, **encoding: Any) -> list[alt.Chart]:
-    """Points on top of lines; hollow where only a range is known."""
-    hollow = [row for row in rows if row["interval"] == "range"]
-    filled = [row for row in rows if row["interval"] != "range"]
-    marks = []
-    if hollow:
-        marks.append(alt.Chart(data(hollow)).mark_point(size=50, opacity=1, fill="white", strokeWidth=1.6))
-    if filled:
-        marks.append(alt.Chart(data(filled)).mark_point(size=50, opacity=1, filled=True))
-    return [mark.encode(x=x, y=y, **encoding) for mark in marks]
 
 
 def curve_row(at: float, estimate: Estimate, series: str, **fields: Any) -> dict[str, Any]:
@@ -220,16 +161,30 @@ def curve_row(at: float, estimate: Estimate, series: str, **fields: Any) -> dict
 def curve_layers(
     rows: Rows, ideal: Rows, x: alt.X, y: Callable[[str], alt.Y], tooltip: Sequence[str], **look: Any
 ) -> list[alt.Chart]:
-    """The ideal, lines by `series`, intervals and points, from back to front; `look` is colour and shape."""
+    """The ideal, lines by `series`, intervals and points, from back to front; `look` is colour and shape.
+
+    T-intervals are solid bars with caps, ranges thin bars without and hollow points.
+    """
     colour = {"color": look["color"]}
+    layers = []
+    if ideal:
+        dashed = alt.Chart(data(ideal)).mark_line(strokeDash=IDEAL_DASH, strokeWidth=1.4, color=IDEAL_COLOUR)
+        layers.append(dashed.encode(x=x, y=y("value"), detail="series:N"))
     lines = alt.Chart(data([row for row in rows if row["series"]])).mark_line(strokeWidth=2)
-    dashed = alt.Chart(data(ideal)).mark_line(strokeDash=IDEAL_DASH, strokeWidth=1.4, color=IDEAL_COLOUR)
-    return [
-        *([dashed.encode(x=x, y=y("value"), detail="series:N")] if ideal else []),
-        lines.encode(x=x, y=y("value"), detail="series:N", **colour),
-        *interval_marks(rows, x, y, **colour),
-        *point_marks(rows, x, y("value"), **look, tooltip=list(tooltip)),
-    ]
+    layers.append(lines.encode(x=x, y=y("value"), detail="series:N", **colour))
+    bars: dict[str, dict[str, Any]] = {
+        "t": {"thickness": 1.6, "ticks": alt.MarkConfig(size=6, opacity=1)},
+        "range": {"thickness": 1.0, "ticks": False},
+    }
+    for interval, bar in bars.items():
+        if here := [row for row in rows if row["interval"] == interval]:
+            chart = alt.Chart(data(here)).mark_errorbar(**bar)
+            layers.append(chart.encode(x=x, y=y("low"), y2=alt.Y2("high"), **colour))
+    for hollow, point in ((True, {"fill": "white", "strokeWidth": 1.6}), (False, {"filled": True})):
+        if here := [row for row in rows if (row["interval"] == "range") == hollow]:
+            chart = alt.Chart(data(here)).mark_point(size=50, opacity=1, **point)
+            layers.append(chart.encode(x=x, y=y("value"), **look, tooltip=list(tooltip)))
+    return layers
 
 
 def ring(row: Mapping[str, Any], *, colour: str = RING_COLOUR, width: float = 2.2) -> Any:

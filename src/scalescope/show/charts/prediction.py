@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from scalescope.records.prediction import Cell, Check, Prediction
+from scalescope.records.prediction import Cell, Prediction
 from scalescope.show.charts.explanation import timelines_chart
 from scalescope.show.charts.parts import (
     RING_COLOUR,
@@ -51,7 +51,7 @@ QUANTITIES = {
 _WITH_NUMBERS = 16  # Columns up to which cells hold numbers; twice as many rows
 
 
-def map_chart(prediction: Prediction, checks: Sequence[Check], most: int) -> Any:
+def map_chart(prediction: Prediction, most: int) -> Any:
     """Speedup, one map below the other; on the page any quantity can be chosen. Measured cells get a point."""
     titles = [title for title, _, _ in QUANTITIES.values()]
     choice = alt.binding_select(options=list(QUANTITIES), labels=titles, name="show ")
@@ -66,7 +66,7 @@ def map_chart(prediction: Prediction, checks: Sequence[Check], most: int) -> Any
     }
     advice = [f"recommended: {advice_words(prediction)}"]
     return alt.concat(
-        *(_panel(grid, prediction, best, checks) for grid, _ in thinned),
+        *(_panel(grid, prediction, best) for grid, _ in thinned),
         columns=1,
         spacing=24,
         params=[quantity.param, alt.param(name="info", expr=f"({json.dumps(info)})[quantity]").param],
@@ -78,7 +78,7 @@ def map_chart(prediction: Prediction, checks: Sequence[Check], most: int) -> Any
                 {
                     "black: slower than one process": any(map(is_slower, cells)),
                     "ring: recommended": best in cells,
-                    "points: measured": bool(checks),
+                    "points: measured": bool(prediction.checks),
                     "grey: does not fit into memory": any(not cell.fits for cell in cells),
                     "=: measured": any(cell.verified for cell in cells),
                     "~: beyond the profiled batches": any(not cell.measured_batch for cell in cells),
@@ -105,7 +105,7 @@ def with_unit(value: str, unit: str, form: str = "'.3~s'") -> str:
     return f"replace(format({value}, {form}), regexp('[^0-9.]?$'), ' $&') + {unit}"
 
 
-def _panel(grid: Grid, prediction: Prediction, best: Cell | None, checks: Sequence[Check]) -> Any:
+def _panel(grid: Grid, prediction: Prediction, best: Cell | None) -> Any:
     columns, rows = len(grid.batches), len(grid.counts)
     has_numbers = columns <= _WITH_NUMBERS and rows <= 2 * _WITH_NUMBERS
     width = columns * max(50, min(90, 480 // columns)) if columns <= _WITH_NUMBERS else 640
@@ -185,7 +185,7 @@ def _panel(grid: Grid, prediction: Prediction, best: Cell | None, checks: Sequen
             "predicted": format_seconds(check.predicted_s),
             "error": f"{100 * check.error:+.1f} %",
         }
-        for check in checks
+        for check in prediction.checks
         if check.scaling == grid.scaling and (check.np, check.batch) in shown
     ]
     if points:
@@ -237,7 +237,7 @@ CHARTS = (
         "predicted",
         "Each cell is a setting; brighter is faster. Where a row is no brighter than the one below it, more processes "
         "do not pay.",
-        lambda of: map_chart(of.prediction, of.checked.checks, of.most_cells),
+        lambda of: map_chart(of.prediction, of.most_cells),
         leads=True,
     ),
     Figure(

@@ -1,5 +1,6 @@
 """Charts of scaling: speedups and efficiency, throughput weak and strong, the batch, losses, phases."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from scalescope.show.charts.parts import (
     GAIN_COLOUR,
     IDEAL_COLOUR,
     LOSS_COLOUR,
+    PLAIN_NUMBER,
     SPEEDUP_COLOURS,
     SPEEDUP_SHAPES,
     Counts,
@@ -34,12 +36,10 @@ from scalescope.show.charts.parts import (
     logarithmic_domain,
     named,
     panel_title,
-    powers_of_two,
     processes_axis,
     rate_axis,
     ring,
     shared_axis,
-    ticks_at,
 )
 from scalescope.show.document import Figure
 from scalescope.show.proposal import Study
@@ -144,7 +144,9 @@ def _speedup_axis(ideal: Sequence[float], rows: Rows, logarithmic: bool) -> Call
         row["low"] = max(row["low"], floor)
     domain = logarithmic_domain([*ideal, *(row[end] for row in rows for end in ("low", "high"))])
     scale = alt.Scale(type="log", base=2, domain=domain, nice=False)
-    return shared_axis(alt.Y, "speedup", scale, ticks_at(powers_of_two(*domain)))
+    powers = range(math.ceil(math.log2(domain[0])), math.floor(math.log2(domain[1])) + 1)
+    ticks = alt.Axis(values=[2.0**power for power in powers], labelExpr=PLAIN_NUMBER, labelOverlap="greedy")
+    return shared_axis(alt.Y, "speedup", scale, ticks)
 
 
 def proposal_chart(study: Study) -> Any:

@@ -98,16 +98,6 @@ def _title(knob: SearchedKnob) -> str:
     return plain(knob.name, 40) + (f", {plain(knob.unit, 12)}" if knob.unit else "")
 
 
-def _told(cell: Cell) -> dict[str, str]:
-    """Text of a cell's tooltip."""
-    expected_s = cell.expected_s or 0.0
-    return {
-        "setting": setting_words(cell.values),
-        "expected": with_error(expected_s, None if cell.error is None else cell.error * expected_s),
-        "predicted by the simulator": format_seconds(cell.predicted_s) if cell.predicted_s else "-",
-    }
-
-
 _TOOLTIP = ["setting:N", "expected:N", "predicted by the simulator:N"]
 
 
@@ -127,9 +117,19 @@ def _map(tuning: Tuning, knobs: Sequence[SearchedKnob], cells: Sequence[Cell]) -
 
     rows: Rows = []
     for cell in cells:
-        time = factor * (cell.expected_s or 0.0)
-        dark = math.log(time / low) > _DARK * math.log(high / low)
-        rows.append({**at(cell.values), **_told(cell), "time": time, "words": digits(time), "dark": dark})
+        expected_s = cell.expected_s or 0.0
+        time = factor * expected_s
+        rows.append(
+            {
+                **at(cell.values),
+                "time": time,
+                "words": digits(time),
+                "dark": math.log(time / low) > _DARK * math.log(high / low),
+                "setting": setting_words(cell.values),
+                "expected": with_error(expected_s, None if cell.error is None else cell.error * expected_s),
+                "predicted by the simulator": format_seconds(cell.predicted_s) if cell.predicted_s else "-",
+            }
+        )
     look: dict[str, Any] = {"ticks": False, "domain": False, "grid": False, "labelExpr": _TWO_LINES}
     axis = alt.Axis(labelAngle=0, labelLimit=_CELL_WIDTH, **look)
     x = alt.X("x:O", title=_title(across), scale=alt.Scale(domain=list(columns.values())), axis=axis)
