@@ -179,6 +179,7 @@ def test_uneven_ranks_are_told_by_how_often_each_was_the_last(last: tuple[int, .
     waits = parts(0.1, compute=0.06, exposed=0.04, waiting=0.035, hidden=0.0)
     found = findings(job([waits, waits], late=(0.0, 0.012)), compared=compared)["uneven_ranks"]
     assert found.sentence == f"Ranks wait 35 ms a step for each other{for_whom}"
+    assert found.change.startswith("Look at rank 1 first. ") == ("mostly" in for_whom)
     told = {f"last, of {len(last)} steps": f"0: {last.count(0)}, 1: {last.count(1)}"} if last else {}
     assert {name: value for name, value in found.evidence.items() if name.startswith("last")} == told
 
