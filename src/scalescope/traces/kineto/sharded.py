@@ -95,11 +95,11 @@ def _copies(found: Collector) -> list[tuple[Literal["gathered", "reduced"], str,
 def _fill(told: Issued, operations: NDArray[np.object_], order: NDArray[np.int64]) -> None:
     """Fill in what a host that runs ahead launched before the trace began: what comes there in each later step."""
     known = told.phase[order] != ""
+    if not known.any():
+        return
     first = int(np.argmax(known))
     keys = list(zip(operations[order].tolist(), told.phase[order].tolist(), told.module[order].tolist(), strict=True))
     rest = keys[first:]
-    if not first or not known.any():
-        return
     period = next((at for at in range(1, len(rest) // 2 + 1) if rest[at:] == rest[:-at]), 0)
     for at in range(first if period else 0):
         like = at + period * -(-(first - at) // period)
