@@ -383,5 +383,42 @@ def _cores_cluster(folder: Path, probed: Sequence[int], most: int, cores: int) -
     )
 
 
+WITH_POINTS = (
+    "accuracy",
+    "accuracy_unseen",
+    "accuracy_horovod",
+    "accuracy_hosts",
+    "accuracy_cores",
+    "estimates_repeat",
+    "rank_zero",
+)
+_ENOUGH = 60
+
+
+def intervals() -> list[dict[str, Any]]:
+    """One row per section that has been run (make bench SECTION=... adds one), and all of them together."""
+    kept = {name: json.loads(path.read_text()) for name in WITH_POINTS if (path := POINTS / f"{name}.json").exists()}
+    missing = [name for name in WITH_POINTS if name not in kept]
+    if missing:
+        print(f"not run yet: {', '.join(missing)}")
+    rows = [_checks(name, points) for name, points in kept.items()]
+    together = [point for points in kept.values() for point in points]
+    if together:
+        rows.append(_checks(f"all (goal 85 to 95 % of {_ENOUGH} or more)", together))
+    return rows
+
+
+def _checks(name: str, points: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    inside = sum(point["inside"] for point in points)
+    return {
+        "section": name,
+        "checks": len(points),
+        "inside": inside,
+        "inside %": 100 * inside / len(points),
+        "median half-width % (goal 10)": median(point["half-width %"] for point in points),
+        "mean error %": fmean(abs(point["error %"]) for point in points),
+    }
+
+
 if __name__ == "__main__":
     print(json.dumps(inside(sys.argv[1:-1], sys.argv[-1])))
