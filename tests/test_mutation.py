@@ -138,10 +138,19 @@ def count(a):
 TEST = """
 from pathlib import Path
 
+import pytest
+
 from scalescope.sums import count, total
 
-def test_total():
-    assert total(2, 1) == 3
+@pytest.fixture(scope="module")
+def sum_of_two():
+    return total(2, 1)
+
+def test_numbers_are_summed(sum_of_two):
+    assert sum_of_two
+
+def test_total(sum_of_two):
+    assert sum_of_two == 3
 
 def test_count():
     assert count(3) == 1
