@@ -320,7 +320,6 @@ def _cores_tables(cases: Sequence[Case], ranks: Sequence[int], cores: int) -> li
     summaries = []
     variants = {
         "contention and probe of 2 and 4": (4, 4),
-        "contention of all": (16, 4),
         "contention and probe of all": (16, 16),
     }
     rows: list[dict[str, Any]] = []

@@ -8,6 +8,7 @@ import pytest
 import typer
 
 import scalescope
+from scalescope import api
 from scalescope.api.stub import stub
 from scalescope.cli import application
 from scalescope.errors import UsageError
@@ -153,3 +154,10 @@ def test_study_returns_the_results_of_its_verbs_and_writes_the_page(tmp_path: Pa
     assert results.explanations
     assert results.tuning is not None
     assert results.tuning.what in (folder / "report.html").read_text()
+
+
+def test_a_verb_without_a_function_of_its_own_takes_keywords_and_another_name_is_no_function() -> None:
+    with pytest.raises(UsageError, match="there is no option 'formal'"):
+        api.report(formal=True)
+    with pytest.raises(AttributeError, match="has no attribute 'sing'"):
+        _ = api.sing
