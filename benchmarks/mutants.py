@@ -20,7 +20,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import zip_longest
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -98,8 +99,10 @@ def judge(
     known = _known(path, digest(root))
     asked = {room: found for room, found in places(root).items() if not rooms or room in rooms}
     drawn = draw(asked, count, seed, lambda each: is_another_program((root / each.path).read_bytes(), each.fault))
-    left = [mutant for mutant in drawn if _name(mutant) not in known]
-    unknown = {name: mutant.room for mutant in left if (name := _suite(mutant.room)) not in known}
+    left: dict[str, list[Mutant]] = {}
+    for mutant in sorted(drawn, key=lambda each: (each.room in _MARKS, each.room)):  # Tests that launch come last
+        if _name(mutant) not in known:
+            left.setdefault(_suite(mutant.room), []).append(mutant)
     at_once = int(os.environ.get("AT_ONCE", host.cores().logical))
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(at_once) as pool:
         copies: SimpleQueue[Path] = SimpleQueue()
@@ -121,14 +124,24 @@ def judge(
             finally:
                 copies.put(copy)
 
-        def without_fault(name: str, room: str) -> bool:
-            return keep(name, lambda copy: _without_fault(copy, room, until))
+        def without_fault(suite: str) -> bool:
+            room = left[suite][0].room
+            return suite in known or keep(suite, lambda copy: _without_fault(copy, room, until))
 
-        def with_fault(mutant: Mutant) -> bool:
-            usual = known[_suite(mutant.room)]
-            return keep(_name(mutant), lambda copy: {"outcome": outcome(copy, mutant, usual, until)})
+        def with_fault(mutant: Mutant, usual: Future[bool]) -> bool:
+            if not usual.result():
+                return False
+            of_suite = known[_suite(mutant.room)]
+            return keep(_name(mutant), lambda copy: {"outcome": outcome(copy, mutant, of_suite, until)})
 
-        done = all(list(pool.map(without_fault, unknown, unknown.values()))) and all(list(pool.map(with_fault, left)))
+        usual: dict[str, Future[bool]] = {}
+        tasks: list[Future[bool]] = []
+        for suite, following in zip_longest(left, list(left)[1:]):
+            for each in (suite, following):  # The next one, too, so that no core waits for it
+                if each and each not in usual:
+                    usual[each] = pool.submit(without_fault, each)
+            tasks += [pool.submit(with_fault, mutant, usual[suite]) for mutant in left[suite]]
+        done = all(task.result() for task in tasks)
     tried = [(mutant, known[_name(mutant)]["outcome"]) for mutant in drawn if _name(mutant) in known]
     print_table([_shown(mutant, became) for mutant, became in tried if became != "noticed"])
     by_room = [(room, [became for mutant, became in tried if mutant.room == room]) for room in sorted(asked)]
