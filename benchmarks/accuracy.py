@@ -318,17 +318,14 @@ def _launch_all(case: Case, ranks: Sequence[int], rounds: int = CORES_ROUNDS) ->
 def _cores_tables(cases: Sequence[Case], ranks: Sequence[int], cores: int) -> list[dict[str, Any]]:
     """The tables, from what the ranks wrote."""
     summaries = []
-    variants = {
-        "contention and probe of 2 and 4": (4, 4),
-        "contention and probe of all": (16, 16),
-    }
+    variants = {"contention and probe of 2 and 4": 4, "contention and probe of all": 16}
     rows: list[dict[str, Any]] = []
-    for name, (largest_group, largest_probe) in variants.items():
+    for name, largest in variants.items():
         rows = []
         for case in cases:
-            profile = _cores_profile(case, ranks, largest_group)
+            profile = _cores_profile(case, ranks, largest)
             cluster = _cores_cluster(
-                _cores_folder(case), [count for count in ranks if count <= largest_probe], max(ranks), cores
+                _cores_folder(case), [count for count in ranks if count <= largest], max(ranks), cores
             )
             for count in ranks:
                 truth = read_truth([_cores_folder(case) / f"np{count}" / "case0"], count)
