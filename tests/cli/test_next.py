@@ -201,3 +201,15 @@ def test_the_next_command_after_a_drawn_table_has_a_placeholder_for_the_script(s
     table = Path(__file__).parents[2] / "examples" / "data" / "lab11.csv"
     said = scalescope.in_this_process("explain", str(table), "-o", "out", "--formats", "svg").stdout
     assert said.splitlines()[-1].endswith(" -- COMMAND")
+
+
+def test_the_command_that_a_refused_profile_names_works(scalescope: CommandLine) -> None:
+    cluster = str(Path(__file__).parents[2] / "examples" / "clusters" / "h200-4x8.toml")
+    asked = ("estimate", "mlp", "--np", "1,2", "--batch", "8,16", "--device", "cpu", "--cluster", cluster)
+    told = scalescope.in_this_process(*asked, code=2).stderr
+    assert "describes GPUs and the profile would be of this machine's CPU: give step times of one GPU" in told
+    verb, *named = shlex.split(told.partition(", as in: scalescope ")[2])
+    assert verb == "estimate"
+    assert named[named.index("--step-time") + 1] == "8=20ms,16=97ms"
+    shown = scalescope.in_this_process(verb, *named, "--quiet").stdout
+    assert shown.startswith("mlp with ddp: 2 processes with batch ")
