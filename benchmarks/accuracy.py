@@ -318,18 +318,14 @@ def _launch_all(case: Case, ranks: Sequence[int], rounds: int = CORES_ROUNDS) ->
 def _cores_tables(cases: Sequence[Case], ranks: Sequence[int], cores: int) -> list[dict[str, Any]]:
     """The tables, from what the ranks wrote."""
     summaries = []
-    variants = {
-        "contention and probe of 2 and 4": (4, 4),
-        "contention of all": (16, 4),
-        "contention and probe of all": (16, 16),
-    }
+    variants = {"contention and probe of 2 and 4": 4, "contention and probe of all": 16}
     rows: list[dict[str, Any]] = []
-    for name, (largest_group, largest_probe) in variants.items():
+    for name, largest in variants.items():
         rows = []
         for case in cases:
-            profile = _cores_profile(case, ranks, largest_group)
+            profile = _cores_profile(case, ranks, largest)
             cluster = _cores_cluster(
-                _cores_folder(case), [count for count in ranks if count <= largest_probe], max(ranks), cores
+                _cores_folder(case), [count for count in ranks if count <= largest], max(ranks), cores
             )
             for count in ranks:
                 truth = read_truth([_cores_folder(case) / f"np{count}" / "case0"], count)
@@ -381,6 +377,43 @@ def _cores_cluster(folder: Path, probed: Sequence[int], most: int, cores: int) -
         overlaps=tuple(each.overlap for each in found if each.overlap),
         copy_s_per_byte=found[0].copy_s_per_byte,
     )
+
+
+WITH_POINTS = (
+    "accuracy",
+    "accuracy_unseen",
+    "accuracy_horovod",
+    "accuracy_hosts",
+    "accuracy_cores",
+    "estimates_repeat",
+    "rank_zero",
+)
+_ENOUGH = 60
+
+
+def intervals() -> list[dict[str, Any]]:
+    """One row per section that has been run (make bench SECTION=... adds one), and all of them together."""
+    kept = {name: json.loads(path.read_text()) for name in WITH_POINTS if (path := POINTS / f"{name}.json").exists()}
+    missing = [name for name in WITH_POINTS if name not in kept]
+    if missing:
+        print(f"not run yet: {', '.join(missing)}")
+    rows = [_checks(name, points) for name, points in kept.items()]
+    together = [point for points in kept.values() for point in points]
+    if together:
+        rows.append(_checks(f"all (goal 85 to 95 % of {_ENOUGH} or more)", together))
+    return rows
+
+
+def _checks(name: str, points: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    inside = sum(point["inside"] for point in points)
+    return {
+        "section": name,
+        "checks": len(points),
+        "inside": inside,
+        "inside %": 100 * inside / len(points),
+        "median half-width % (goal 10)": median(point["half-width %"] for point in points),
+        "mean error %": fmean(abs(point["error %"]) for point in points),
+    }
 
 
 if __name__ == "__main__":

@@ -71,7 +71,8 @@ class Group:
     def wrap(self, model: Any, optimizer: Any, knobs: dict[str, Any]) -> tuple[Any, Any]:
         import torch
 
-        return torch.nn.parallel.DistributedDataParallel(model, process_group=self._group, **knobs), optimizer
+        wrapped = torch.nn.parallel.DistributedDataParallel(model, process_group=self._group, **knobs)
+        return wrapped, optimizer(wrapped.parameters())
 
     def begin_allreduce(self, tensor: Any, name: str) -> Any:
         return self._dist.all_reduce(tensor, group=self._group, async_op=True)

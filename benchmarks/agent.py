@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.shared import Unfinished
+from benchmarks.shared import LONGEST_S, Unfinished
 from scalescope.jobs.plan import AGENT_HOOK
 from scalescope.measurement.sweep import measure
 from scalescope.progress import Progress
@@ -79,6 +79,7 @@ print(quarter[False], quarter[True])
 
 
 def agent() -> list[dict[str, Any]]:
+    """One row per loop of one process."""
     rows = []
     for name, loop in LOOPS.items():
         pairs = [_bare_and_watched_us(loop) for _ in range(PROCESSES)]
@@ -99,18 +100,23 @@ def agent() -> list[dict[str, Any]]:
 
 def _bare_and_watched_us(loop: str) -> tuple[float, float]:
     with tempfile.TemporaryDirectory() as folder:
-        agent = {"SCALESCOPE_FOLDER": folder, "PYTHONPATH": str(AGENT_HOOK), "SCALESCOPE_SINCE_NS": "1"}
-        words = [sys.executable, "-c", LOOP.format(loop=loop, watch=WATCH)]
-        env = {**os.environ, "OMP_NUM_THREADS": "1", **agent}
-        done = subprocess.run(words, env=env, capture_output=True, text=True, check=True)
-    bare, watched = done.stdout.split()
+        bare, watched = _printed(LOOP.format(loop=loop, watch=WATCH), folder, SCALESCOPE_SINCE_NS="1").split()
     return float(bare), float(watched)
+
+
+def _printed(code: str, folder: str, **asked: str) -> str:
+    """What a script prints that has the agent in it."""
+    words = [sys.executable, "-c", code, folder]
+    return subprocess.run(words, env=_environment(folder, **asked), capture_output=True, text=True, check=True).stdout
+
+
+def _environment(folder: str, **asked: str) -> dict[str, str]:
+    agent = {"SCALESCOPE_FOLDER": folder, "PYTHONPATH": str(AGENT_HOOK), **asked}
+    return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **agent}
 
 
 FOLDER = Path("results") / "bench" / "overhead"
 LAUNCHES, PAIRS, STEPS = 20, 200, 10
-# One run of this section goes on for this long; the next one continues.
-SECONDS = 18 * 60
 SCRIPT = f"""
 import json, os, sys, time, torch, torch.distributed as dist
 from scalescope.workloads import WorkloadSpec, load
@@ -147,11 +153,12 @@ os._exit(0)
 
 
 def overhead() -> list[dict[str, Any]]:
+    """The launches that are not there yet; those of an interrupted run are kept."""
     began = time.monotonic()
     for number in range(LAUNCHES):
         folder = FOLDER / f"launch{number:02d}"
         if not (folder / "done.json").exists():
-            if time.monotonic() - began > SECONDS:
+            if time.monotonic() - began > LONGEST_S:
                 raise Unfinished(_rows())
             _launch(folder)
             print(f"  launch {number + 1}: {100 * _added(folder):+.2f} %", flush=True)
@@ -288,6 +295,7 @@ TURNS = 15
 
 
 def tune_hook() -> list[dict[str, Any]]:
+    """What the hooks add to a step with and without a search, then one row of switches per model."""
     found = [_hooks() for _ in range(SEARCHES)]
     rows = []
     for way, name in (("agent", "agent alone"), ("search", "agent and search")):
@@ -305,11 +313,6 @@ def tune_hook() -> list[dict[str, Any]]:
     return rows + [_switches(name, shape) for name, shape in MODELS.items()]
 
 
-def _environment(folder: str) -> dict[str, str]:
-    agent = {"SCALESCOPE_FOLDER": folder, "PYTHONPATH": str(AGENT_HOOK), "SCALESCOPE_TUNE": "1"}
-    return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **agent}
-
-
 def _direct(folder: str, number: int, **directive: Any) -> None:
     Path(folder, f"directive-{number:05d}.json").write_text(json.dumps({"id": number, **directive}))
 
@@ -317,9 +320,7 @@ def _direct(folder: str, number: int, **directive: Any) -> None:
 def _hooks() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         _direct(folder, 0, kind="sample", values={}, discard=0, steps=10**9)
-        words = [sys.executable, "-c", HOOKS, folder]
-        done = subprocess.run(words, env=_environment(folder), capture_output=True, text=True, check=True)
-    steps: dict[str, float] = json.loads(done.stdout)
+        steps: dict[str, float] = json.loads(_printed(HOOKS, folder, SCALESCOPE_TUNE="1"))
     return steps
 
 
@@ -332,7 +333,8 @@ def _switches(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
             _direct(folder, turn, kind="sample", values=values, discard=2, steps=8)
         _direct(folder, 2 * TURNS + 1, kind="stop")
         words = [sys.executable, "-c", SWITCHES, folder, *map(str, shape)]
-        ranks = [subprocess.Popen(words, env={**_environment(folder), "RANK": str(rank)}) for rank in (0, 1)]
+        around = _environment(folder, SCALESCOPE_TUNE="1")
+        ranks = [subprocess.Popen(words, env={**around, "RANK": str(rank)}) for rank in (0, 1)]
         assert [rank.wait() for rank in ranks] == [0, 0]
         lines = [json.loads(line) for line in Path(folder, "reports.jsonl").read_text().splitlines()]
     samples = [line for line in lines if line["kind"] == "sample"]
@@ -351,11 +353,7 @@ def _switches(name: str, shape: tuple[int, int, int]) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    _measured(Path(sys.argv[1]), *sys.argv[2:])
-
-
-# Collectives as rank 0 of 8, recorded and not in blocks by turns; the FSDP2 ones have the depth of frames of real ones.
+# Collectives as rank 0 of 8 in interleaved blocks, recorded and not; those of FSDP2 have the frames of real ones.
 RECORDED = """
 import gc, json, sys, time, torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
@@ -393,14 +391,12 @@ for name, call in calls.items():
 
 
 def recorded() -> list[dict[str, Any]]:
+    """One row per collective of rank 0 of 8."""
     found: dict[str, list[tuple[float, float]]] = {}
     for _ in range(PROCESSES):
         with tempfile.TemporaryDirectory() as folder:
-            agent = {"SCALESCOPE_FOLDER": folder, "PYTHONPATH": str(AGENT_HOOK), "SCALESCOPE_RANK_ZERO": "8:8:1"}
-            env = {**os.environ, "OMP_NUM_THREADS": "1", **agent}
-            words = [sys.executable, "-c", RECORDED]
-            done = subprocess.run(words, env=env, capture_output=True, text=True, check=True)
-        for line in done.stdout.splitlines():
+            lines = _printed(RECORDED, folder, SCALESCOPE_RANK_ZERO="8:8:1").splitlines()
+        for line in lines:
             name, bare, watched = json.loads(line)
             found.setdefault(name, []).append((bare, watched))
     return [
@@ -414,3 +410,7 @@ def recorded() -> list[dict[str, Any]]:
         }
         for name, pairs in found.items()
     ]
+
+
+if __name__ == "__main__":
+    _measured(Path(sys.argv[1]), *sys.argv[2:])

@@ -7,7 +7,6 @@ interval of A over B should contain 1 in 95 of 100 studies.
 
 import json
 import math
-import os
 import random
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.shared import Unfinished, print_table
+from benchmarks.shared import LONGEST_S, Unfinished
 from scalescope import host
 from scalescope.measurement.replication import points_of_round, warnings_of
 from scalescope.measurement.scaling import scaling_of
@@ -254,8 +253,6 @@ def _bootstrap(rng: Generator, alone: list[float], two: list[float]) -> tuple[fl
 
 
 AA_STUDIES, ROUNDS = 50, 5
-# One run of this section goes on for this long; the next one continues with what is missing.
-SECONDS = float(os.environ.get("SECONDS_OF_AA", 18 * 60))
 FOLDER = Path("results") / "bench" / "aa"
 NAMED = "study"
 SCRIPT = """
@@ -284,7 +281,7 @@ if __name__ == "__main__":
 def aa() -> list[dict[str, Any]]:
     """Several studies at a time where there are cores for them: most of a launch is importing torch."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + SECONDS
+    until = time.monotonic() + LONGEST_S
     at_once = max(3 * host.cores().logical // 4, 1) if host.cores().logical > 2 else 1
     left = [
         FOLDER / f"{NAMED}{number:02d}"
@@ -364,7 +361,4 @@ def _rows() -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        _study(Path(sys.argv[1]), float(sys.argv[2]))
-    else:
-        print_table(_rows())
+    _study(Path(sys.argv[1]), float(sys.argv[2]))

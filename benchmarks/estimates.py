@@ -1,14 +1,7 @@
-"""Estimates in a row of models that are not built in, each followed by real launches: do they repeat, do they hold?
-
-`REVISION=COMMIT` makes estimates and launches with the source of another commit, into a folder of its own.
-"""
+"""Estimates in a row of models that are not built in, each followed by real launches: do they repeat, do they hold?"""
 
 import json
 import math
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.accuracy import keep_points
-from benchmarks.shared import ROOT, Unfinished, print_table, source_at
+from benchmarks.shared import LONGEST_S, ROOT, Unfinished, print_table, scalescope
 from scalescope import host
 from scalescope.jobs.train_model import LAUNCH_S, is_enough
 from scalescope.records.cluster_file import load_cluster
@@ -31,57 +24,40 @@ FOLDER = (Path("results") / "bench" / "estimates_repeat").absolute()
 MODELS = {"Recurrent": ("32x64", 32), "Separable": ("3x32x32", 16), "Halving": ("3x32x32", 16)}  # Inputs and batch
 NP = "1,4,16" if host.cores().logical >= 16 else "1,2"
 COUNT = 5
-SECONDS = 18 * 60.0  # A run of this section begins no estimate after this; the next run continues
 
 
 def estimates_repeat() -> list[dict[str, Any]]:
     """All estimates and launches; those of an interrupted run are kept."""
-    revision = os.environ.get("REVISION", "")
-    folder = FOLDER / (revision or "here")
-    folder.mkdir(parents=True, exist_ok=True)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as unpacked:
-        source = source_at(revision, Path(unpacked)) if revision else ROOT / "src"
-        for number in range(1, COUNT + 1):
-            for model in MODELS:
-                if time.monotonic() - began > SECONDS and not (folder / f"{model}-{number}.json").exists():
-                    raise Unfinished(_tables(folder))
-                _make(folder, model, number, source)
-    return _tables(folder)
+    for number in range(1, COUNT + 1):
+        for model in MODELS:
+            if (FOLDER / f"{model}-{number}.json").exists():
+                continue
+            if time.monotonic() - began > LONGEST_S:
+                raise Unfinished(_tables())
+            _make(model, number)
+    return _tables()
 
 
-def _make(folder: Path, model: str, number: int, source: Path) -> None:
+def _make(model: str, number: int) -> None:
     """One estimate, then one launch of the bare model, of one process under DDP, and of each larger size."""
-    done = folder / f"{model}-{number}.json"
-    if done.exists():
-        return
     inputs, batch = MODELS[model]
     words = (f"benchmarks.models:{model}", "--input", inputs, "--np", NP, "--batch", str(batch))
     mark = f"{time.time():.0f}"
     kept: dict[str, Any] = {}
     for verb, more in (("estimate", ()), ("measure", ("--launches", "1"))):
-        place, started = folder / f"{verb}-{model}-{number}-{mark}", time.monotonic()
-        made = subprocess.run(
-            [sys.executable, "-m", "scalescope", verb, "--json", *words, *more, "-o", str(place)],
-            env={
-                **os.environ,
-                "PYTHONPATH": f"{source}:{ROOT}",
-                "XDG_CACHE_HOME": str(folder / f"cache-{mark}"),  # none learns from another
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if made.returncode:
-            raise RuntimeError(f"scalescope {verb} of {model} ended with {made.returncode}:\n{made.stderr[-2000:]}")
-        kept |= {verb: json.loads(made.stdout), f"{verb} folder": str(place)}
-        kept[f"{verb} seconds"] = time.monotonic() - started
-    done.write_text(json.dumps(kept))
+        place = str(FOLDER / f"{verb}-{model}-{number}-{mark}")
+        # None learns from another's cache.
+        around = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(FOLDER / f"cache-{mark}")}
+        kept[verb], kept[f"{verb} seconds"] = scalescope(verb, *words, *more, "-o", place, env=around)
+        kept[f"{verb} folder"] = place
+    (FOLDER / f"{model}-{number}.json").write_text(json.dumps(kept))
 
 
-def _tables(folder: Path) -> list[dict[str, Any]]:
+def _tables() -> list[dict[str, Any]]:
     made = {
-        model: [json.loads(path.read_text()) for path in sorted(folder.glob(f"{model}-?.json"))] for model in MODELS
+        model: [json.loads(path.read_text()) for path in sorted(FOLDER.glob(f"{model}-?.json"))] for model in MODELS
     }
     checks = [check for model, kept in made.items() for one in kept for check in _checks(model, one)]
     if not checks:
@@ -204,7 +180,7 @@ CASES = {"quiet": (0.03, 0.3), "noisy": (0.08, 0.3), "slow drift": (0.03, 0.9)} 
 def launch_length() -> list[dict[str, Any]]:
     """Simulated studies of five launches each, then the launches that estimates_repeat kept."""
     print_table([_simulated(name, *case) for name, case in CASES.items()])
-    runs = [run for path in sorted(FOLDER.glob("here/measure-*/runs.jsonl")) for run in load_lines(path, Run)]
+    runs = [run for path in sorted(FOLDER.glob("measure-*/runs.jsonl")) for run in load_lines(path, Run)]
     if not runs:
         print("no real launches yet: make bench SECTION=estimates_repeat")
     kinds = dict.fromkeys((run.point.engine, run.point.np) for run in runs)

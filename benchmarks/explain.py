@@ -7,23 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from benchmarks.shared import Unfinished, print_table
+from benchmarks.shared import LONGEST_S, Unfinished, print_table
 from scalescope.api import explain
 from scalescope.records.explanation import Explanation
-from scalescope.steady import slow_period
-from scalescope.traces.lateness import stands_out
-from scalescope.warmup import change_points
 
 REPEATS = 20
 LATE_MS = 20
-LONGEST_S = 18 * 60
 FOLDER = Path("results") / "bench" / "explain_truth"
 ENGINES = {
     "ddp": ("ddp", ""),
@@ -34,12 +28,10 @@ LATE, QUIET, BUSY = f"{LATE_MS} ms late", "balanced", "balanced, next to a busy 
 # What is said of such a job and true: two ranks on two cores do exchange and, next to a busy process, do wait.
 TRUE = {LATE: ("straggler", "exposed_communication"), QUIET: ("exposed_communication",)}
 TRUE[BUSY] = (*TRUE[QUIET], "uneven_ranks")
-MADE = 1000  # Series of each kind
 
 
 def explain_truth() -> list[dict[str, Any]]:
     """Late and balanced jobs in turn; a run of this section that ends early is continued by the next one."""
-    print_table(made())
     began = time.monotonic()
     FOLDER.mkdir(parents=True, exist_ok=True)
     kept = FOLDER / "found.json"
@@ -61,14 +53,9 @@ def explain_truth() -> list[dict[str, Any]]:
 
 def _found(engine: str, kind: str) -> dict[str, Any]:
     late_ms = str(LATE_MS if kind == LATE else 0)
-    with _busy() if kind == BUSY else _quiet():
-        said = explained(*ENGINES[engine], "--late-ms", late_ms)
+    with _busy() if kind == BUSY else nullcontext():
+        said = _explained(*ENGINES[engine], "--late-ms", late_ms)
     return {"straggler": said.straggler, "findings": [finding.id for finding in said.findings]}
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    yield
 
 
 @contextmanager
@@ -88,7 +75,7 @@ while True:
             process.kill()
 
 
-def explained(engine: str, launcher: str, *options: str, env: dict[str, str] | None = None) -> Explanation:
+def _explained(engine: str, launcher: str, *options: str, env: dict[str, str] | None = None) -> Explanation:
     """A traced run of the example."""
     command = (sys.executable, "examples/slow_training.py", "--engine", engine, *options)
     folder = FOLDER / "job"
@@ -104,46 +91,25 @@ def _rows(found: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     for key, runs in found.items():
         named = [each["straggler"] for each in runs]
         true = TRUE[key.partition(", ")[2]]
-        false = [[name for name in each["findings"] if name not in (*true, "first_epoch")] for each in runs]
-        names = sorted({name for each in false for name in each})
+        wrong, which = _false([each["findings"] for each in runs], (*true, "first_epoch"))
         rows.append(
             {
                 "job": key,
                 "runs": len(runs),
                 "rank 1 named": named.count(1),
                 "rank 0 named": named.count(0),
-                "with a false finding": sum(map(bool, false)),
-                "which": ", ".join(f"{name} {sum(name in each for each in false)}" for name in names) or "none",
+                "with a false finding": wrong,
+                "which": which,
             }
         )
     return rows
 
 
-def made() -> list[dict[str, Any]]:
-    """Two equal ranks whose lateness is correlated from step to step, and steps that are slow at random: % named."""
-    rows = []
-    for correlation in (0.0, 0.5, 0.9):
-        row: dict[str, Any] = {"lateness correlated": correlation}
-        for steps in (10, 20, 50, 200):
-            chance = np.random.default_rng(steps)
-            named = [_any_found(chance, correlation, steps) for _ in range(MADE)]
-            for at, finding in enumerate(("straggler", "slow_periods", "slower_since")):
-                row[f"{finding}, {steps} steps, %"] = 100 * float(np.mean([each[at] for each in named]))
-        rows.append(row)
-    return [{"": name, **{f"at {row['lateness correlated']}": row[name] for row in rows}} for name in list(rows[0])[1:]]
-
-
-def _any_found(chance: np.random.Generator, correlation: float, steps: int) -> Sequence[bool]:
-    noise = chance.normal(size=(2, steps))
-    for at in range(1, steps):
-        noise[:, at] = correlation * noise[:, at - 1] + np.sqrt(1 - correlation**2) * noise[:, at]
-    later = 0.010 * noise[0]
-    times = 0.1 * np.exp(0.03 * noise[1]) * np.where(chance.random(steps) < 0.1, 1.6, 1.0)
-    return (
-        stands_out(later * np.sign(np.median(later)), step_s=0.1),
-        slow_period(times.tolist()) is not None,
-        any(after > before for _, before, after in change_points(times.tolist())),
-    )
+def _false(runs: Sequence[Sequence[str]], true: Sequence[str]) -> tuple[int, str]:
+    """How many runs have a finding that is not true, and how often each such finding was made."""
+    false = [[name for name in each if name not in true] for each in runs]
+    names = sorted({name for each in false for name in each})
+    return sum(map(bool, false)), ", ".join(f"{name} {sum(name in each for each in false)}" for name in names) or "none"
 
 
 class Fix(NamedTuple):
@@ -177,8 +143,8 @@ def explain_fixes() -> list[dict[str, Any]]:
     for fix in FIXES:
         saved, predicted, gains, before = [], [], [], []
         for _ in range(ROUNDS):
-            slow = explained(fix.engine, "", *fix.slow, env=fix.slow_env)
-            mended = explained(fix.engine, "", *fix.mended)
+            slow = _explained(fix.engine, "", *fix.slow, env=fix.slow_env)
+            mended = _explained(fix.engine, "", *fix.mended)
             found = next((each for each in slow.findings if each.id == fix.finding), None)
             step, then = _step_s(slow), _step_s(mended)
             said = step - step / (1 + found.gain) if found and found.gain is not None else 0.0
@@ -272,15 +238,14 @@ def _sharded_rows(found: dict[str, list[list[str]]]) -> list[dict[str, Any]]:
     rows = []
     for kind, planted in SHARDED.items():
         runs = found.get(kind, [])
-        false = [[name for name in each if name not in (*SHARDED_TRUE, planted)] for each in runs]
-        names = sorted({name for each in false for name in each})
+        wrong, which = _false(runs, (*SHARDED_TRUE, planted))
         rows.append(
             {
                 "planted": kind,
                 "trainings": len(runs),
                 "found": sum(planted in each for each in runs) if planted else "-",
-                "with another finding": sum(map(bool, false)),
-                "which": ", ".join(f"{name} {sum(name in each for each in false)}" for name in names) or "none",
+                "with another finding": wrong,
+                "which": which,
                 "uneven ranks": sum("uneven_ranks" in each for each in runs),
                 "nothing at all": sum(not each for each in runs),
             }

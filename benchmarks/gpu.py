@@ -1,22 +1,26 @@
-"""What DDP costs on one GPU, what a communication kernel costs compute there, and how well a profile knows a GPU."""
+"""One GPU: how well a profile predicts, what DDP and a communication kernel cost, and what capturing costs."""
 
 import copy
 import functools
+import gzip
+import json
 import os
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.accuracy import FOLDER
-from benchmarks.shared import print_table
-from scalescope import host
-from scalescope.errors import UsageError
+from benchmarks.shared import need_gpu, print_table
 from scalescope.estimation.profile import assemble, read_blocks
 from scalescope.estimation.profile_blocks import ProfileTask, file_of
 from scalescope.estimation.profile_ranks import Profiler
 from scalescope.jobs.hosts import free_port
+from scalescope.jobs.plan import AGENT_HOOK
 from scalescope.jobs.train_model import device_named
 from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.simulator.compute import work
@@ -29,24 +33,18 @@ PROFILE_ROUNDS = 4
 
 def profile_gpu() -> list[dict[str, Any]]:
     """Powers of two and the sizes between them take turns in one process; the first predict the second."""
-    if not host.gpus():
-        raise UsageError("this section needs a GPU: run it where nvidia-smi shows one")
-    return compare("resnet50", "cuda", KNOWN, HELD_OUT)
-
-
-def compare(model: str, device: str, known: tuple[int, ...], held_out: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Tables of what was measured and what was predicted, and their summary."""
-    workload = WorkloadSpec(model=model)
-    folder = FOLDER / "gpu"
+    need_gpu()
+    workload = WorkloadSpec(model="resnet50")
+    folder = Path("results") / "bench" / "profile_gpu"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / file_of(0)).unlink(missing_ok=True)
-    task = ProfileTask(workload=workload, batches=known, device=device, seconds=0, repeats=PROFILE_ROUNDS, together=())
-    profiler = Profiler(task, device_named(device), folder / file_of(0))
+    task = ProfileTask(workload=workload, batches=KNOWN, device="cuda", seconds=0, repeats=PROFILE_ROUNDS, together=())
+    profiler = Profiler(task, device_named("cuda"), folder / file_of(0))
     profiler.write(profiler.describe())
     for _ in range(PROFILE_ROUNDS):
-        for batch in sorted({*known, *held_out}):
+        for batch in sorted({*KNOWN, *HELD_OUT}):
             profiler.block(batch, 1)
-    base, others = (_profile(workload, folder, sizes) for sizes in (known, held_out))
+    base, others = (_profile(workload, folder, sizes) for sizes in (KNOWN, HELD_OUT))
     print_table(
         [
             {
@@ -136,26 +134,24 @@ def ddp_gpu() -> list[dict[str, Any]]:
     import torch
     import torch.distributed as dist
 
-    if not host.gpus():
-        raise UsageError("this section needs a GPU: run it where nvidia-smi shows one")
+    need_gpu()
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
     torch.cuda.set_device(0)
     dist.init_process_group("nccl", rank=0, world_size=1)
     rows = []
     try:
         for spec, batch in CASES:
-            rows.append(own_cost(spec, batch))
+            rows.append(_own_cost(spec, batch))
             print_table(rows[-1:])
             torch.cuda.empty_cache()
         print_table(rows)
-        print_table(copies())
-        print_table(occupied())
+        print_table(_occupied())
     finally:
         dist.destroy_process_group()
     return rows
 
 
-def stepping(
+def _stepping(
     spec: WorkloadSpec, batch: int, variants: Sequence[str] = tuple(VARIANTS)
 ) -> dict[str, Callable[[], None]]:
     """One training step bare and with some variants of the wrapper, each on a copy of the model."""
@@ -189,17 +185,17 @@ def stepping(
     }
 
 
-def own_cost(spec: WorkloadSpec, batch: int) -> dict[str, Any]:
+def _own_cost(spec: WorkloadSpec, batch: int) -> dict[str, Any]:
     """Milliseconds that each variant adds, when the host waits for every step and when it runs ahead."""
     workload_model = load(spec).model
     sizes = [parameter.numel() * parameter.element_size() for parameter in workload_model.parameters()]
-    steps = stepping(spec, batch)
+    steps = _stepping(spec, batch)
     times: dict[str, list[tuple[float, float, float]]] = {name: [] for name in steps}
     for step in steps.values():
-        timed(step, 0.2)
+        _timed(step, 0.2)
     for _ in range(ROUNDS):
         for name, step in steps.items():
-            times[name].append(timed(step, BLOCK_S))
+            times[name].append(_timed(step, BLOCK_S))
     waited, ahead, issued = (
         {name: median(each[at] for each in times[name]) * 1e3 for name in steps} for at in range(3)
     )
@@ -218,7 +214,7 @@ def own_cost(spec: WorkloadSpec, batch: int) -> dict[str, Any]:
     return row
 
 
-def timed(step: Callable[[], None], seconds: float) -> tuple[float, float, float]:
+def _timed(step: Callable[[], None], seconds: float) -> tuple[float, float, float]:
     """Seconds of a step: with a wait after each (median), without (mean), and until the host has issued it."""
     import torch
 
@@ -240,56 +236,32 @@ def timed(step: Callable[[], None], seconds: float) -> tuple[float, float, float
     return median(waited), (time.perf_counter() - began) / made, median(issued)
 
 
-def copies() -> list[dict[str, Any]]:
-    """Device time of copies of gradients into a bucket, as DDP makes them, queued so that the host is no limit."""
-    import torch
-
-    rows = []
-    for size in (4 << 10, 64 << 10, 1 << 20, 16 << 20):
-        count = 200 if size < 1 << 20 else 20
-        bucket = torch.empty(count * size // 4, device="cuda")
-        gradients = [torch.ones(size // 4, device="cuda") for _ in range(count)]
-        views = torch.split(bucket, size // 4)
-        seconds = []
-        for _ in range(5):
-            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            torch.cuda._sleep(40_000_000)  # type: ignore[no-untyped-call]
-            first.record()
-            for view, gradient in zip(views, gradients, strict=True):
-                torch.mul(gradient, 1.0, out=view)
-            last.record()
-            last.synchronize()
-            seconds.append(first.elapsed_time(last) * 1e-3)
-        rows.append({"copied bytes": size, "us each": median(seconds) / count * 1e6})
-    return rows
-
-
-def occupied() -> list[dict[str, Any]]:
+def _occupied() -> list[dict[str, Any]]:
     """How many times longer a step takes while some multiprocessors communicate."""
     import torch
 
     multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
     rows = []
     for spec, batch in (CASES[4], CASES[6], CASES[7]):
-        step = stepping(spec, batch, ())["bare"]
-        alone_s = median(device_s(step, 0.0, 0, False) for _ in range(6))
+        step = _stepping(spec, batch, ())["bare"]
+        alone_s = median(_device_s(step, 0.0, 0, False) for _ in range(6))
         for copying in (False, True):
             row: dict[str, Any] = {"model": spec.model, "of": multiprocessors, "copying": copying}
             row["alone ms"] = alone_s * 1e3
             for blocks in BLOCKS:
-                seconds = median(device_s(step, 2.5 * alone_s, blocks, copying) for _ in range(5))
+                seconds = median(_device_s(step, 2.5 * alone_s, blocks, copying) for _ in range(5))
                 row[f"{blocks} blocks"] = seconds / alone_s
             rows.append(row)
     return rows
 
 
-def device_s(step: Callable[[], None], seconds: float, blocks: int, copying: bool) -> float:
+def _device_s(step: Callable[[], None], seconds: float, blocks: int, copying: bool) -> float:
     """Seconds of a step on the GPU, next to a kernel that runs in this many blocks for so long."""
     import torch
 
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     if blocks:
-        kernel, to, source, aside = occupant()
+        kernel, to, source, aside = _occupant()
         kernel(
             grid=(blocks, 1, 1),
             block=(THREADS, 1, 1),
@@ -305,7 +277,7 @@ def device_s(step: Callable[[], None], seconds: float, blocks: int, copying: boo
 
 
 @functools.cache
-def occupant() -> tuple[Any, Any, Any, Any]:
+def _occupant() -> tuple[Any, Any, Any, Any]:
     """The kernel, what it copies where, and its stream."""
     import torch
 
@@ -313,3 +285,79 @@ def occupant() -> tuple[Any, Any, Any, Any]:
     kernel.set_shared_memory_config(SHARED_BYTES)
     to, source = (torch.ones(1 << 26, device="cuda") for _ in range(2))
     return kernel, to, source, torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
+FIRST, STEPS, TOTAL = 80, 40, 180  # Of the captured steps
+SETTLED = 40  # Steps after which compilation and clocks have settled
+SCRIPT = Path(__file__).with_name("gpt_training.py")
+WINDOWS = {"untraced": "", "light": f"{FIRST}:{STEPS}:10", "full": f"{FIRST}:{STEPS}:10:full"}
+
+
+def capture_gpu() -> list[dict[str, Any]]:
+    """One row per kind of capture of a compiled GPT, medians over rounds in which the kinds take turns.
+
+    Every launch traces a stretch in its middle and compares it with the steps before and after it; the untraced launch
+    shows how much steps differ anyway.
+    """
+    need_gpu()
+    details: list[dict[str, Any]] = []
+    for round_ in range(ROUNDS):
+        for kind, window in WINDOWS.items():
+            folder = Path("results") / "bench" / "capture_gpu" / f"{kind}-{round_}"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            details.append({"capture": kind, **_captured(folder, window)})
+    print_table(details)
+    numbers = [name for name, value in details[-1].items() if not isinstance(value, str)]
+    return [
+        {"capture": kind}
+        | {
+            name: median(told)
+            for name in numbers
+            if (told := [row[name] for row in details if row["capture"] == kind and row.get(name) is not None])
+        }
+        for kind in WINDOWS
+    ]
+
+
+def _captured(folder: Path, window: str) -> dict[str, Any]:
+    around = {**os.environ, "SCALESCOPE_FOLDER": str(folder), "PYTHONPATH": str(AGENT_HOOK), "SCALESCOPE_TRACE": window}
+    words = [sys.executable, str(SCRIPT), "--steps", str(TOTAL)]
+    done = subprocess.run(words, env=around, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{done.returncode}: {done.stdout[-500:]}{done.stderr[-2000:]}")
+    steps = _steps(folder)
+    before, inside, after = steps[SETTLED : FIRST - 1], steps[FIRST : FIRST + STEPS], steps[FIRST + STEPS + 2 :]
+    untraced = median([*before, *after])
+    row = {
+        "step ms around": 1e3 * untraced,
+        "step ms inside": 1e3 * median(inside),
+        "longer %": 100 * (median(inside) / untraced - 1),
+    }
+    trace = folder / "trace-rank0.json.gz"
+    if trace.exists():
+        events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+        busy = sum(
+            event.get("dur", 0) for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+        )
+        row |= {
+            "events": len(events),
+            "GPU busy ms a step": busy / 1e3 / STEPS,
+            "GPU idle, % of traced": 100 * (1 - busy / 1e6 / sum(inside)),
+            "GPU idle, % of untraced": 100 * (1 - busy / 1e6 / STEPS / untraced),
+            "trace MB": trace.stat().st_size / 1e6,
+        }
+    return row
+
+
+def _steps(folder: Path) -> list[float]:
+    """Seconds of every step, as the agent wrote them."""
+    lines = [line for path in folder.glob("agent-*.jsonl") for line in path.read_text().splitlines()]
+    events = [json.loads(line) for line in lines]
+    found: list[float] = []
+    for event in events:
+        if event.get("kind") == "step":
+            found.append((event["t"] - event["s"]) * 1e-9)
+        elif event.get("kind") == "steps":
+            found += [(end - start) * 1e-9 for start, end in pairwise([event["s"], *event["ends"]])]
+    return found

@@ -1,9 +1,9 @@
-"""What sections share: tables, scalescope as a user runs it, hosts out of namespaces, the source of other commits."""
+"""What sections share: tables, scalescope as a user runs it, GPUs, hosts out of namespaces."""
 
 import json
+import os
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,7 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from scalescope import host
+from scalescope.errors import UsageError
+
 ROOT = Path(__file__).parents[1]
+LONGEST_S = 18 * 60.0  # A long section begins nothing new after so long; its next run continues
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
@@ -43,24 +47,28 @@ def scalescope_words(*words: str) -> list[str]:
     return [sys.executable, "-m", "scalescope", *words]
 
 
-def scalescope(*words: str, cwd: Path | None = None) -> tuple[dict[str, Any], float]:
+def scalescope(*words: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> tuple[Any, float]:
     """What --json prints, and the seconds it took."""
     started = time.monotonic()
-    done = subprocess.run(
-        scalescope_words(*words[:1], "--json", *words[1:]),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = scalescope_words(*words[:1], "--json", *words[1:])
+    around = {**os.environ, **(env or {})}
+    done = subprocess.run(command, cwd=cwd, env=around, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"scalescope {' '.join(words)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout), time.monotonic() - started
 
 
+def need_gpu() -> None:
+    """Refuse to run where there is no GPU."""
+    if not host.gpus():
+        raise UsageError("this section needs a GPU: run it where nvidia-smi shows one")
+
+
 @contextmanager
 def lab_of(count: int, rate: str) -> Iterator[Any]:
     """`count` hosts, h1 and on, whose links are shaped to `rate`; gone afterwards."""
+    if os.geteuid():
+        raise UsageError("this section makes hosts out of network namespaces: run it as root")
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from hosts import Lab
 
@@ -70,12 +78,3 @@ def lab_of(count: int, rate: str) -> Iterator[Any]:
             yield lab
         finally:
             lab.remove()
-
-
-def source_at(revision: str, folder: Path) -> Path:
-    """The source of another commit, unpacked into the folder."""
-    archive = folder / "source.tar"
-    subprocess.run(["git", "archive", "-o", archive, revision, "src"], cwd=ROOT, check=True)
-    with tarfile.open(archive) as opened:
-        opened.extractall(folder, filter="data")
-    return folder / "src"

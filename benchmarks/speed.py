@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from benchmarks.shared import ROOT, source_at
+from benchmarks.shared import ROOT
 from scalescope.records.cluster import Cluster, Link
 from scalescope.records.job import Knobs
 from scalescope.records.profile import Gradient, ModelProfile, ProfilePoint, WorkloadSpec
@@ -32,7 +33,13 @@ def verbs() -> list[dict[str, Any]]:
     revision = os.environ.get("REVISION", "")
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        sources = {"here": ROOT / "src", **({revision: source_at(revision, place)} if revision else {})}
+        sources = {"here": ROOT / "src"}
+        if revision:
+            archive = place / "source.tar"
+            subprocess.run(["git", "archive", "-o", archive, revision, "src"], cwd=ROOT, check=True)
+            with tarfile.open(archive) as opened:
+                opened.extractall(place, filter="data")
+            sources[revision] = place / "src"
         return [_row(name, words, sources, place) for name, words in COMMANDS.items()]
 
 

@@ -8,11 +8,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-import msgspec
-
-from benchmarks.tune_landscape import ON_REQUEST, TOLERANCE, Trained, while_training
-from benchmarks.tune_recorded import TRANSFORMER as MODEL
-from benchmarks.tune_recorded import Draw, decide
+from benchmarks.tune_recorded import ON_REQUEST, TOLERANCE, TRANSFORMER, Draw, Trained, decide, while_training
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.tuning import TuneRequest
 from scalescope.tuner.search import ONLINE
@@ -22,20 +18,18 @@ FOLDER = Path("results") / "bench" / "tune_planted"
 SMALL = TuneRequest(
     workload=WorkloadSpec(model="benchmarks/models.py:small_tensors", inputs=("96",)), np=2, batch=16, search=ON_REQUEST
 )
-TRANSFORMER = TuneRequest(workload=MODEL, np=2, batch=16, search=ON_REQUEST)
-# Of each: for how many seconds its steps are noted, all with the default.
-TRAININGS = {"200 small tensors": (SMALL, 150.0), "a small transformer": (TRANSFORMER, 150.0)}
+TRAININGS = (SMALL, TuneRequest(workload=TRANSFORMER, np=2, batch=16, search=ON_REQUEST))
+SECONDS = 150.0  # For so long the steps of each are noted, all with the default
 _AT_ONCE, _STEPS = 5, 50
 SLOWER = (0.0, 0.02, 0.05, 0.1, 0.2)  # Every other setting is slower by 0 to so much
 FASTER = (0.05, 0.1, 0.15, 0.2, 0.3)
 CASES = 4  # For each of them: 20 planted cases of either kind
-MORE = 5  # Times as many replays, on other stretches of the same steps
 _PRIOR_ERROR = 0.1
 _REACH = 1.5  # Two values of a knob or one switch is 1: how far around the planted best setting others gain too
 _FAR_SLOWER = 0.05
 
 
-class Noise(msgspec.Struct):
+class Noise(NamedTuple):
     """Real steps of one setting in their order, and the space that its training has."""
 
     space: Space
@@ -55,29 +49,27 @@ class Decided(NamedTuple):
 def tune_planted() -> list[dict[str, Any]]:
     """The real steps, then every planted case on a stretch of them; half of the cases have a prior."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    noises = [noise_of(name, request, seconds) for name, (request, seconds) in TRAININGS.items()]
+    noises = [_noise_of(request) for request in TRAININGS]
     kinds = (("others at most {:.0%} slower", SLOWER, slower), ("one {:.0%} faster", FASTER, faster))
     rows = []
     for text, sizes, plant in kinds:
-        found = [decided(noises, plant, size) for size in sizes]
-        rows += [row(text.format(size), each) for size, each in zip(sizes, found, strict=True)]
-        cases = [case for each in found for case in each[:CASES]]
-        rest = [case for each in found for case in each[CASES:]]
-        rows.append(row("together", [*cases, *rest], len(cases)))
+        found = [_decided(noises, plant, size) for size in sizes]
+        rows += [_row(text.format(size), each) for size, each in zip(sizes, found, strict=True)]
+        rows.append(_row("together", [case for each in found for case in each]))
     return [*rows, {**dict.fromkeys(rows[0]), "planted": "goal", "others win": "<= 1 of 20", "lower end %": "> -3"}]
 
 
-def decided(noises: list[Noise], plant: "Plant", size: float) -> list[Decided]:
-    """Cases of one kind; the first few are the planted ones, the rest are the same on other stretches."""
+def _decided(noises: list[Noise], plant: "Plant", size: float) -> list[Decided]:
+    """Cases of one kind."""
     found = []
-    for case in range(CASES * (1 + MORE)):
+    for case in range(CASES):
         chance = random.Random(f"{plant.__name__} {size} {case}")
         noise = noises[case % len(noises)]
         factors = plant(noise.space, size, chance)
         typical = median(noise.step_s)
         prior = [typical * factor * math.exp(chance.gauss(0, _PRIOR_ERROR)) for factor in factors]
         with_prior = case // len(noises) % 2 == 0
-        draw = stretch(noise, factors, chance.randrange(len(noise.step_s)))
+        draw = _stretch(noise, factors, chance.randrange(len(noise.step_s)))
         outcome, samples = decide(noise.space, prior if with_prior else None, ONLINE, draw)
         wins = outcome.decision == "use"
         cell = noise.space.settings.index(outcome.values)
@@ -86,21 +78,17 @@ def decided(noises: list[Noise], plant: "Plant", size: float) -> list[Decided]:
     return found
 
 
-def row(planted: str, found: list[Decided], cases: int = 0) -> dict[str, Any]:
-    """One line of the table."""
-    first, won = found[: cases or CASES], [case for case in found if case.wins]
-    near = sum(case.true_gain >= case.best_gain - TOLERANCE for case in won)
+def _row(planted: str, found: list[Decided]) -> dict[str, Any]:
+    won = [case for case in found if case.wins]
     return {
         "planted": planted,
-        "cases": len(first),
-        "others win": sum(case.wins for case in first),
-        "replays": len(found),
-        "win in replays": len(won),
-        "lower end %": 100 * min((case.low for case in won), default=math.nan) if won else None,
+        "cases": len(found),
+        "others win": len(won),
+        "lower end %": 100 * min(case.low for case in won) if won else None,
         "true gain, mean %": 100 * fmean(case.true_gain for case in found),
         "lowest %": 100 * min(case.true_gain for case in found),
         "best there is, mean %": 100 * fmean(case.best_gain for case in found),
-        "within 2 % of it": near,
+        "within 2 % of it": sum(case.true_gain >= case.best_gain - TOLERANCE for case in won),
         "samples, median": median(case.samples for case in found),
     }
 
@@ -135,7 +123,7 @@ def _place(space: Space, cell: int) -> list[float]:
     return found
 
 
-def stretch(noise: Noise, factors: list[float], start: int) -> Draw:
+def _stretch(noise: Noise, factors: list[float], start: int) -> Draw:
     """Real steps from there on, each block as many as are asked for, made longer by what is planted."""
     position = start
 
@@ -148,20 +136,18 @@ def stretch(noise: Noise, factors: list[float], start: int) -> Draw:
     return draw
 
 
-def noise_of(name: str, request: TuneRequest, seconds: float) -> Noise:
+def _noise_of(request: TuneRequest) -> Noise:
     """Blocks of the default one after the other, so that drifts are in them."""
-    path = FOLDER / f"{name.replace(' ', '_')}.json"
     noise: Noise | None = None
 
     def work(trained: Trained) -> None:
         nonlocal noise
         noise = Noise(trained.space, [])
-        until = time.monotonic() + seconds
+        until = time.monotonic() + SECONDS
         while time.monotonic() < until:
             for block in trained.blocks([{}] * _AT_ONCE, _STEPS):
-                noise.step_s += block
+                noise.step_s.extend(block)
 
     while_training(request, FOLDER / "training", work)
     assert noise
-    path.write_bytes(msgspec.json.encode(noise))
     return noise

@@ -1,12 +1,14 @@
 """The verbs as functions."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 import typer
 
 import scalescope
+from scalescope import api
 from scalescope.api.stub import stub
 from scalescope.cli import application
 from scalescope.errors import UsageError
@@ -146,3 +148,24 @@ def test_what_cannot_be_read_is_told(options: dict, part: str) -> None:
 def test_unknown_names_are_attribute_errors() -> None:
     with pytest.raises(AttributeError, match="no attribute 'mesure'"):
         _ = scalescope.mesure
+
+
+def test_study_returns_the_results_of_its_verbs_and_writes_the_page(tmp_path: Path) -> None:
+    kept, folder = Path(__file__).parent / "data" / "kept" / "study", tmp_path / "study"
+    shutil.copytree(kept, folder)
+    for plan in folder.rglob("plan.json"):
+        plan.write_text(plan.read_text().replace('"/home/user"', f'"{tmp_path}"'))
+    results = scalescope.study(resume=folder)
+    assert results.study is not None
+    assert {"estimate", "measure", "explain", "tune"} <= {part.name for part in results.study.parts}
+    assert None not in (results.prediction, results.scaling, results.check)
+    assert results.explanations
+    assert results.tuning is not None
+    assert results.tuning.what in (folder / "report.html").read_text()
+
+
+def test_a_verb_without_a_function_of_its_own_takes_keywords_and_another_name_is_no_function() -> None:
+    with pytest.raises(UsageError, match="there is no option 'formal'"):
+        api.report(formal=True)
+    with pytest.raises(AttributeError, match="has no attribute 'sing'"):
+        _ = api.sing

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import needs
-from scalescope.host import Cores, cores, cpu_quota, memory_limit_bytes
+from scalescope.host import Cores, cores, cpu_quota, gpus, memory_limit_bytes, slots
 from scalescope.jobs.hosts import cores_of
 
 INFINITE = float("inf")
@@ -187,3 +187,11 @@ def test_measure_obeys_a_real_quota(one_core: Path, tmp_path: Path):
     two = inside("measure", "mlp", "--np", "1,2", "--dry-run")
     assert two.returncode == 2
     assert "--np 2: there is room for 1" in two.stderr
+
+
+@pytest.mark.parametrize(("visible", "count"), [("", 0), ("-1", 0), ("0", 1), ("0,3", 2), (" 0 , GPU-8f, ", 2)])
+def test_a_job_may_use_the_gpus_that_it_is_shown(visible: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpus() == count
+    assert slots("auto") == (count or cores().logical)
+    assert slots("cpu") == cores().logical

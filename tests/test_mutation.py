@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import mutants
-from benchmarks.mutation import KINDS, Fault, Mutant, draw, faults, is_another_program
+from benchmarks.mutants import KINDS, Fault, Mutant, draw, faults, function_around, is_another_program
 from benchmarks.shared import Unfinished
 
 ROOT = Path(__file__).parents[1]
@@ -112,9 +112,15 @@ def test_a_room_without_a_kind_gives_more_of_the_others_until_it_has_none_left()
     assert Counter(each.room for each in drawn) == {"a": 3, "b": 17}
 
 
-def test_all_rooms_are_mutated_but_the_one_whose_tests_start_processes() -> None:
+def test_all_rooms_are_mutated_and_modules_in_no_room() -> None:
     rooms = {path.name for path in (ROOT / "src" / "scalescope").iterdir() if (path / "__init__.py").exists()}
-    assert rooms - mutants.places(ROOT).keys() == {"agent"}
+    assert rooms | {mutants.LEAVES} == mutants.places(ROOT).keys()
+
+
+@pytest.mark.parametrize(("line", "lines"), [(1, (0, -1)), (2, (2, 8)), (5, (4, 6)), (6, (4, 6)), (8, (2, 8))])
+def test_the_innermost_function_around_a_line_begins_with_its_decorators(line: int, lines: tuple[int, int]) -> None:
+    source = b"import a\n@a.cache\ndef outer():\n    @a.once\n    def inner():\n        return 1\n\n    return inner\n"
+    assert function_around(source, line) == lines
 
 
 SUMS = """
@@ -124,30 +130,38 @@ def total(a, b):
 def least(a, b):
     return min(a, b)
 
-def most(a, b):
-    return max(a, b)
+def count(a):
+    while a > 1:
+        a = a - 1
+    return a
 """
 TEST = """
 from pathlib import Path
 
-from scalescope.sums import total
+import pytest
 
-def test_total():
-    assert total(2, 1) == 3
+from scalescope.sums import count, total
+
+@pytest.fixture(scope="module")
+def sum_of_two():
+    return total(2, 1)
+
+def test_numbers_are_summed(sum_of_two):
+    assert sum_of_two
+
+def test_total(sum_of_two):
+    assert sum_of_two == 3
+
+def test_count():
+    assert count(3) == 1
 
 def test_hidden_files_are_there():
     assert Path(__file__).with_name(".mark").exists()
 """
-OTHER_TEST = """
-from scalescope.sums import most
-
-def test_most():
-    assert most(1, 2) == 2
-"""
 
 
 @pytest.mark.launches
-def test_noticed_mutants_are_counted_by_room_and_kept_for_the_next_run(
+def test_mutants_are_counted_by_room_and_kept_for_the_next_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # most of the time of so few tests
@@ -157,31 +171,30 @@ def test_noticed_mutants_are_counted_by_room_and_kept_for_the_next_run(
         "src/scalescope/sums/__init__.py": SUMS,
         "tests/sums/test_sums.py": TEST,
         "tests/sums/.mark": "",
-        "tests/others/test_others.py": OTHER_TEST,
         "pyproject.toml": "[tool.pytest.ini_options]\nmarkers = ['launches: not quick', 'user_scripts: neither']\n",
     }.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
+    monkeypatch.setattr(mutants, "SECONDS_MORE", 5)
     before = mutants.digest(root)
     results = tmp_path / "results" / "mutants.jsonl"
     with pytest.raises(Unfinished):
-        mutants.judge(root, results, seed=1, count=9, seconds=-1)
-    rows = mutants.judge(root, results, seed=1, count=9, seconds=300)
+        mutants.judge(root, results, seed=1, count=20, seconds=-1)
+    rows = mutants.judge(root, results, seed=1, count=20, seconds=300)
     assert rows[0] == {
         "room": "sums",
-        "mutants": 6,
-        "noticed in the room": 2,
-        "elsewhere": 2,
-        "survived": 2,
-        "in the room %": "33",
-        "anywhere %": "67",
+        "mutants": 10,
+        "noticed": 6,
+        "timed out": 1,
+        "survived": 3,
+        "noticed %": "60",
     }
     assert rows[1] == {**rows[0], "room": "all"}
     shown = " ".join(capsys.readouterr().out.split())
-    assert "src/scalescope/sums/__init__.py:6 no min, max min -> max" in shown
-    assert "src/scalescope/sums/__init__.py:9 noticed min, max max -> min" in shown
+    assert "src/scalescope/sums/__init__.py:6 survived min, max min -> max" in shown
+    assert "src/scalescope/sums/__init__.py:10 timed out plus, minus - -> +" in shown
     assert mutants.digest(root) == before
-    assert mutants.judge(root, results, seed=1, count=9, seconds=-1) == rows, "nothing is left to be tried"
+    assert mutants.judge(root, results, seed=1, count=20, seconds=-1) == rows, "nothing is left to be tried"
     (root / "tests" / "sums" / "test_more.py").write_text("def test_nothing():\n    pass\n")
     with pytest.raises(Unfinished):
-        mutants.judge(root, results, seed=1, count=9, seconds=-1)
+        mutants.judge(root, results, seed=1, count=20, seconds=-1)

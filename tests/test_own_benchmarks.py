@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import agent, coverage
-from benchmarks.__main__ import FILES
+from benchmarks.__main__ import FILES, main
 from benchmarks.shared import lab_of
 
 import hosts
@@ -28,6 +28,12 @@ def test_sections_that_the_page_names_in_its_headings_can_be_run() -> None:
     named = {name for line in headings for name in re.findall(r"`(\w+)`", line)}
     assert len(named) > 10
     assert named <= set(FILES)
+
+
+def test_an_unknown_section_is_answered_with_all_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nothing"]) == 2
+    shown = capsys.readouterr().out.splitlines()
+    assert set(FILES) <= {line.split(" ")[0] for line in shown}
 
 
 def test_what_the_agent_adds_is_the_median_pair_of_blocks_by_the_mean_over_ranks(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Options of every verb that ends with an answer."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,13 @@ def test_a_table_is_not_explained_into_its_own_place(scalescope: CommandLine) ->
     told = scalescope.in_this_process("explain", "out/scaling.csv", "-o", "out", code=2).stderr
     assert "'out/scaling.csv' is read and would be overwritten" in told
     assert (scalescope.folder / "out" / "scaling.csv").read_bytes() == before
+
+
+@pytest.mark.launches
+def test_a_reader_that_went_away_ends_the_command_without_a_word(scalescope: CommandLine) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as gone:
+        words = scalescope.words("explain", TABLE)
+        done = subprocess.run(words, stdout=gone, stderr=subprocess.PIPE, cwd=scalescope.folder, check=False)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -42,6 +42,7 @@ TRAINING = ("--", sys.executable, "train.py")
         (["explain", "--steps", HUGE, *TRAINING], "--steps takes a whole number up to 999,999,999"),
         (["explain", "mlp", "--batch", HUGE], "--batch takes a whole number up to 999,999,999"),
         (["explain", "a.log", "--np", "9" * 5000], "--np takes whole numbers such as 1,2,4, one per log"),
+        (["explain", "a.log", "--dry-run"], "--dry-run goes with a MODEL or a command after --: leave it out"),
         (["measure", "mlp", "--seed", HUGE], "--seed takes a whole number up to 9,223,372,036,854,775,807"),
         (["measure", "mlp", "--threads-per-rank", "5000"], "--threads-per-rank takes a whole number up to 4,096"),
         (["measure", "mlp", "--hosts", "a:5000"], "--hosts gives a 5000 slots: no host has more than 4,096"),

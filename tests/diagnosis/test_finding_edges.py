@@ -12,7 +12,18 @@ from diagnosis.test_findings import HEALTHY, MIB, findings, horovod, job, parts,
 from scalescope.diagnosis.findings.case import Case
 from scalescope.diagnosis.replay import Replay
 from scalescope.diagnosis.traces import JobTraces
-from scalescope.records.explanation import Change, Epoch, Finding, FirstSteps, Period, RankTrace, StepAccount, Transfer
+from scalescope.records.explanation import (
+    Change,
+    Epoch,
+    Finding,
+    FirstSteps,
+    Link,
+    Network,
+    Period,
+    RankTrace,
+    StepAccount,
+    Transfer,
+)
 from scalescope.records.timeline import Breakdown
 
 
@@ -242,3 +253,26 @@ def test_what_is_waited_is_the_typical_steady_step() -> None:
     assert case({"steps": told, "warmup_steps": 1}).waited_s == pytest.approx(0.02)
     assert case({"accounting": waits(0.004)}).waited_s == 0.004
     assert case({"accounting": None}).waited_s is None
+
+
+def test_a_faster_network_of_known_speed_is_named_when_messages_go_over_a_slower_one() -> None:
+    def found(*links: Link, used: str = "eth0") -> dict[str, Finding]:
+        sending = parts(0.1, compute=0.04, exposed=0.06, hidden=0.0, waiting=0.0)
+        network = Network(backend="gloo", transport="tcp", interfaces=(used,), links=links)
+        return findings(job([sending, sending], network=network))
+
+    slow = Link(interface="eth0", network="10.0.0.0/24", sent_bytes=3, measured_bits_per_s=1e9)
+    fast = Link(interface="eth1", network="10.0.1.0/24", sent_bytes=1, measured_bits_per_s=4e9)
+    unknown = Link(interface="eth2", network="10.0.2.0/24")
+    told = found(slow, fast, unknown)["slow_network"]
+    assert told.sentence == "Messages go over eth0 (1 Gbit/s) although eth1 is 4.0 times as fast (4 Gbit/s)."
+    assert told.change == "GLOO_SOCKET_IFNAME=eth1, for every rank."
+    assert "eth2, 10.0.2.0/24" not in told.evidence
+    assert told.evidence["sent over eth0"] == "75 %"
+    assert "slow_network" not in found(slow, unknown)
+    assert "slow_network" not in found(slow, fast, used="eth1")
+    assert "slow_network" not in found(slow, fast, unknown, used="eth2"), "how fast it is was not told"
+    promised = Link(interface="eth1", network="10.0.1.0/24", declared_bits_per_s=4e9)
+    assert "slow_network" not in found(slow, promised), "a promise cannot be compared with a measurement"
+    barely = msgspec.structs.replace(fast, measured_bits_per_s=1.2e9)
+    assert "slow_network" not in found(slow, barely)

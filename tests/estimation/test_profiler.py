@@ -306,3 +306,5 @@ def test_the_batch_sizes_stop_at_six_tenths_of_the_time() -> None:
     assert log[4:] == sorted(log[:4])[:2], "the rest of the time repeats what there is"
     short = directed(Ranks(), batches=(1, 8), seconds=1.0)
     assert short == [(1, 1, 0), (8, 1, 0)], "two batch sizes at least"
+    many = directed(Ranks(), batches=tuple(range(1, 60)), seconds=2.1)
+    assert len(set(many)) == 2, "and no third where two took the time"

@@ -147,9 +147,13 @@ def test_copies_are_compute() -> None:
 
 def test_overlap_stretches_both_as_far_as_they_overlap() -> None:
     alone = run(blocks("abcd"))
-    slowed = run(blocks("abcd"), OverlapSlowdown(compute=2.0, sending=1.0))
+    slowed = run(blocks("abcd"), OverlapSlowdown(compute=1.5, sending=1.0))
     share = float(alone.hidden_s) / float(alone.compute_s)
-    assert slowed.compute_s == pytest.approx(alone.compute_s * (1 + share))
+    assert slowed.compute_s == pytest.approx(alone.compute_s * (1 + share * 0.5))
+    sending = run(blocks("abcd"), OverlapSlowdown(compute=1.0, sending=1.5))
+    share = float(alone.hidden_s) / float(alone.collectives_s)
+    assert sending.collectives_s == pytest.approx(alone.collectives_s * (1 + share * 0.5))
+    assert sending.compute_s == alone.compute_s
     assert run(blocks("abcd", blocking=True), OverlapSlowdown(2.0, 2.0)) == run(blocks("abcd", blocking=True))
 
 

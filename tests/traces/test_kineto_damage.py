@@ -80,3 +80,11 @@ def test_compute_of_a_cut_file_is_not_less_in_the_steps_that_are_left(tmp_path: 
         assert whole.parts.compute is not None
         assert trace.parts.compute == pytest.approx(whole.parts.compute[: len(trace.starts_s)], abs=1e-6)
     assert seen >= {1, 2, 3}
+
+
+def test_a_sharded_file_that_is_cut_before_its_first_collective_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "rank0.json"
+    path.write_bytes(gzip.decompress(sample("fsdp_busy").read_bytes())[:20_000])
+    trace = read(path)
+    assert len(trace.starts_s) == 0
+    assert len(trace.collectives.bytes) == 0

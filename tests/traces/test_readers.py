@@ -120,15 +120,15 @@ def test_a_step_is_drawn_from_the_pieces_that_hold_it(kind: str, tmp_path: Path)
 
 def repeat(kind: str, path: Path) -> None:
     """A sample again and again, later and later, in a file of many pieces."""
-    from benchmarks import trace_files
+    from benchmarks import traces
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trace_files, "FOLDER", path.parent)
-        patch.setattr(trace_files, "SAMPLES", DATA)
+        patch.setattr(traces, "FOLDER", path.parent)
+        patch.setattr(traces, "SAMPLES", DATA)
         made = (
-            trace_files.horovod(16)
+            traces.horovod(16)
             if kind == "horovod timeline"
-            else trace_files.kineto(DATA / "kineto" / "nccl" / "rank0.json.gz", 60)
+            else traces.kineto(traces.PROFILER_TRACES["NCCL, CUDA"], 60)
         )
     made.rename(path)
 

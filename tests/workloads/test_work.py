@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scalescope.errors import UsageError
@@ -64,3 +65,20 @@ def test_buffers_and_the_state_of_the_optimizer_are_counted() -> None:
 def test_a_model_that_needs_its_data_is_named_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"Net cannot be counted without its data .*--profile"):
         step_work(net(tmp_path, reads_data=True), 8)
+
+
+def test_buffers_take_memory(tmp_path: Path) -> None:
+    (tmp_path / "tables.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self, size=1):\n"
+        "        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(4, 10)\n"
+        "        self.register_buffer('table', torch.zeros(size))\n"
+        "    def forward(self, x):\n"
+        "        return self.layer(x)\n"
+    )
+    spec = WorkloadSpec(model=f"{tmp_path / 'tables.py'}:Net", inputs=("4",))
+    small, large = (step_work(msgspec.structs.replace(spec, model_args={"size": size}), 8) for size in (1, 1001))
+    assert (small.buffers_bytes, large.buffers_bytes) == ((4,), (4004,))
+    assert large.memory_bytes - small.memory_bytes == 4000

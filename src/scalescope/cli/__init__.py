@@ -74,8 +74,6 @@ def run(words: list[str]) -> int:
         return _fail(str(problem), problem.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         result = _INTERRUPTED
-    except BrokenPipeError:
-        return 0
     if result == _INTERRUPTED:  # typer's way to say that Ctrl-C came
         return _fail("interrupted: nothing is left running and every finished launch is kept", _INTERRUPTED)
     return result if isinstance(result, int) else 0
