@@ -39,7 +39,7 @@ def cores(
     """Cores that this process and its children may use; `mask` overrides the affinity mask."""
     mask = allowed() if mask is None else mask
     quota = cpu_quota(proc, cgroups)
-    everything = {number: _core_of(cpus, number) for number in _numbers(cpus)}
+    everything = {number: _core_of(cpus, number) for number in numbers(cpus)}
     in_mask = {everything.get(number) or frozenset([number]) for number in mask}
     return Cores(
         physical=max(int(min(len(in_mask), quota)), 1),
@@ -116,7 +116,7 @@ def slots(device: str) -> int:
     return (device != "cpu" and gpus()) or cores().logical
 
 
-def _numbers(cpus: Path) -> list[int]:
+def numbers(cpus: Path = _SYSFS_CPUS) -> list[int]:
     """Logical cores that are there and switched on."""
     folders = [path.parent for path in cpus.glob("cpu[0-9]*/topology")]
     return sorted(int(folder.name[3:]) for folder in folders if _words(folder / "online") != ["0"])

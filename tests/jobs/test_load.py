@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 
+from scalescope import host
 from scalescope.jobs import load
 from scalescope.jobs.load import LoadMeter, Peers
 
@@ -32,8 +33,8 @@ class Machine:
 
     def __init__(self) -> None:
         self.now = 100.0
-        self.all = Times()  # of core 0, which is ours
-        self.others = Times()  # of core 1, which is another job's
+        self.all = Times()  # of core 8, which is ours
+        self.others = Times()  # of core 12, which is another job's
         self.own: dict[int, tuple[float, float]] = {}
 
     def usage(self, who: int) -> SimpleNamespace:
@@ -46,7 +47,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
     monkeypatch.setattr(load, "time", SimpleNamespace(monotonic=lambda: made.now))
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [made.all, made.others])
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
+    monkeypatch.setattr(host, "numbers", lambda: [8, 12])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {8})
     monkeypatch.setattr(resource, "getrusage", made.usage)
     return made
 
@@ -114,7 +116,7 @@ class Live:
 
 
 def place_number() -> int:
-    return 1 + zlib.crc32(f"{Path('/proc/sys/kernel/random/boot_id').read_text()}[0]".encode())
+    return 1 + zlib.crc32(f"{Path('/proc/sys/kernel/random/boot_id').read_text()}[8]".encode())
 
 
 @pytest.mark.parametrize("averages", [True, False])

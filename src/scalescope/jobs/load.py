@@ -79,10 +79,16 @@ class Peers:
 
 def _busy_s(cores: frozenset[int]) -> float:
     """CPU seconds that programs had these cores, or a hypervisor took them away."""
-    everything = psutil.cpu_times(percpu=True)
-    known = [everything[number] for number in cores if number < len(everything)]
-    kinds = [kind for kind in everything[0]._fields if kind not in _NOT_OF_PROGRAMS]
-    return sum(float(getattr(each, kind)) for each in known or everything for kind in kinds)
+    everything = psutil.cpu_times(percpu=True)  # of the cores that are switched on, in the order of their numbers
+    numbers = host.numbers()
+    if len(numbers) == len(everything):  # else the system does not tell whose each is: all count
+        everything = [times for number, times in zip(numbers, everything, strict=True) if number in cores]
+    return sum(
+        float(seconds)
+        for times in everything
+        for kind, seconds in times._asdict().items()
+        if kind not in _NOT_OF_PROGRAMS
+    )
 
 
 def _own_s() -> float:
