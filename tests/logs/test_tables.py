@@ -195,6 +195,16 @@ def test_engines_share_one_process_without_an_engine(table) -> None:
     assert speedups(scaling.curves[1], "steady") == pytest.approx({2: 1.7})
 
 
+def test_several_processes_without_an_engine_are_a_curve_of_their_own(table) -> None:
+    curves = table("engine,np,train_s\nnone,1,100\nnone,4,30\nddp,4,28\n").curves
+    assert {curve.engine: [point.np for point in curve.points] for curve in curves} == {"ddp": [1, 4], "none": [1, 4]}
+
+
+def test_a_cell_that_is_missing_names_no_engine_and_no_scaling(table) -> None:
+    curves = table("engine,scaling,np,train_s\n-,n/a,1,100\nnan,-,2,55\n").curves
+    assert [(curve.engine, curve.scaling, len(curve.points)) for curve in curves] == [("", "", 2)]
+
+
 @pytest.mark.parametrize("batch", ["batch per gpu,64,32", "global_batch,64,64"])
 def test_strong_scaling_shares_the_global_batch(table, batch: str) -> None:
     name, at_1, at_2 = batch.split(",")

@@ -8,6 +8,7 @@ import msgspec
 from scalescope.errors import UsageError
 from scalescope.logs.cells import Cells
 from scalescope.logs.columns import KNOWN, meaning_of
+from scalescope.records.job import NO_ENGINE
 from scalescope.text import plain
 from scalescope.units import LARGEST_COUNT, is_possible
 
@@ -98,7 +99,7 @@ def _columns(table: Cells, name: str) -> tuple[dict[str, _Column], list[str]]:
         meaning, heading = meaning_of(text), plain(text, 40)
         if meaning is None:
             if text or any(cells[at] for _, cells in table.rows):
-                left_out.append(heading)
+                left_out.append(heading or f"{at + 1}")
         elif meaning.name in found:
             first = found[meaning.name].heading
             raise UsageError(
@@ -116,13 +117,14 @@ def _columns(table: Cells, name: str) -> tuple[dict[str, _Column], list[str]]:
 def _value(cell: str, meaning: str, scale: float, where: str) -> str | float | None:
     """The word, or the number in SI units, in a cell; None for an empty one."""
     text = cell.strip().lower()
-    if meaning == "engine":
-        return plain(cell, 40)
+    is_missing = text in _MISSING
+    if meaning == "engine":  # "none" is one
+        return "" if is_missing and text != NO_ENGINE else plain(cell, 40)
     if meaning == "scaling":
-        if text.strip("-") not in ("", "strong", "weak"):
+        if not is_missing and text not in ("strong", "weak"):
             raise UsageError(f"{where}: '{plain(cell, 40)}' is neither strong nor weak: write one of them or nothing")
-        return text.strip("-")
-    if text in _MISSING:
+        return "" if is_missing else text
+    if is_missing:
         return None
     found = _NUMBER.fullmatch(text)
     if not found:

@@ -75,18 +75,20 @@ def _groups(rows: Sequence[Row]) -> list[tuple[Frame, list[Row]]]:
     groups = []
     for (scaling, batch), by_engine in together.items():
         engines = [engine for engine in by_engine if engine != NO_ENGINE]
-        alone = [row for row in by_engine.get(NO_ENGINE, ()) if row.np == 1]
-        if not engines:
-            engines, alone = [NO_ENGINE], []
+        without = by_engine.get(NO_ENGINE, [])
+        alone = [row for row in without if row.np == 1]
+        if not engines or len(alone) < len(without):  # several processes without an engine are a curve, too
+            engines.append(NO_ENGINE)
         for engine in engines:
+            baseline = alone if engine != NO_ENGINE else []
             frame = Frame(
                 engine=engine,
                 scaling=scaling,
                 batch=round(batch) if batch else None,
-                baseline_engine=NO_ENGINE if alone else "",
-                baseline_np=1 if alone else None,
+                baseline_engine=NO_ENGINE if baseline else "",
+                baseline_np=1 if baseline else None,
             )
-            groups.append((frame, [*alone, *by_engine.get(engine, ())]))
+            groups.append((frame, [*baseline, *by_engine.get(engine, ())]))
     return groups
 
 
