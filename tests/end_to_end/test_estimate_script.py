@@ -123,6 +123,7 @@ def _many(line: CommandLine) -> str:
             ("--verify", "1", "--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", SHARDED),
             "--verify starts the ranks itself",
         ),
+        (("--np", "1", "--verify", "1", *COMMAND), "--verify needs a size of 2 or more processes"),
         (("--", sys.executable, str(ROOT / "examples/train_horovod.py")), "scalescope measure"),
     ],
 )

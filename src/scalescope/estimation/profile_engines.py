@@ -57,33 +57,41 @@ class EngineCosts:
             weigh: Look at memory as well.
         """
         from torch.distributed import distributed_c10d as c10d
-        from torch.distributed.device_mesh import DeviceMesh
-
-        from scalescope.workloads import load
 
         recording = Recording()
         if self._device.type == "cuda":
             recording.use_gpu()
         Seams(max(sharding.ranks), recording, warn=_ignore, miss=_ignore, refuse=_refuse).replace(c10d)
         c10d.init_process_group("nccl" if self._device.type == "cuda" else "gloo")
-        live = importlib.import_module(sharding.live_module)
         for count in sharding.ranks:
-            apart = load(self._workload)
-            mesh = DeviceMesh.from_group(c10d.new_group(list(range(count))), self._device.type)
-            model, _ = live.wrap(apart.model.to(self._device), apart.optimizer, sharding.knobs, mesh=mesh)
-            clock = StepClock(dataclasses.replace(apart, model=model), self._device)
-            for batch in batches:
-                fills_s = []  # Alike in every step; the shortest was not interrupted by other programs
-                for each in (self._bare, clock):
-                    each.use(batch)
-                for _ in range(_WARM_UP):
-                    self._bare.step()
-                    recording.begin()
-                    clock.step()
-                    recording.end()
-                    fills_s.append(recording.summary()["fill_s"])
-                memory = [self._peak_bytes(each) if weigh else 0 for each in (self._bare, clock)]
-                self._pairs("sharded", clock, batch, count, min(fills_s), memory)
+            self._as_rank_zero(sharding, count, batches, recording, weigh=weigh)
+
+    def _as_rank_zero(
+        self, sharding: Sharding, count: int, batches: Sequence[int], recording: Recording, *, weigh: bool
+    ) -> None:
+        """Blocks of one number of processes; its model goes before the next one comes."""
+        from torch.distributed import distributed_c10d as c10d
+        from torch.distributed.device_mesh import DeviceMesh
+
+        from scalescope.workloads import load
+
+        live = importlib.import_module(sharding.live_module)
+        apart = load(self._workload)
+        mesh = DeviceMesh.from_group(c10d.new_group(list(range(count))), self._device.type)
+        model, _ = live.wrap(apart.model.to(self._device), apart.optimizer, sharding.knobs, mesh=mesh)
+        clock = StepClock(dataclasses.replace(apart, model=model), self._device)
+        for batch in batches:
+            fills_s = []  # Alike in every step; the shortest was not interrupted by other programs
+            for each in (self._bare, clock):
+                each.use(batch)
+            for _ in range(_WARM_UP):
+                self._bare.step()
+                recording.begin()
+                clock.step()
+                recording.end()
+                fills_s.append(recording.summary()["fill_s"])
+            memory = [self._peak_bytes(each) if weigh else 0 for each in (self._bare, clock)]
+            self._pairs("sharded", clock, batch, count, min(fills_s), memory)
 
     def _pairs(
         self,

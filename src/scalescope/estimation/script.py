@@ -51,7 +51,7 @@ def estimate_script(request: EstimateRequest, progress: Progress) -> Prediction:
     """
     check_script(request)
     described = _cluster_of(request)
-    processes = processes_of(request, described)
+    processes = _asked_processes(request, described)
     threads = threads_of(request, described, processes)
     asked = msgspec.structs.replace(request, folder="", timeout_s=0.0)  # another patience asks for nothing else
     plan = EstimatePlan(request=asked, fingerprint=fingerprint_here(request.command, request.device))
@@ -100,7 +100,7 @@ def dry_run_script(request: EstimateRequest) -> list[str]:
     """List the runs of an estimate of a script, a line each; nothing is started."""
     check_script(request)
     described = _cluster_of(request)
-    processes = processes_of(request, described)
+    processes = _asked_processes(request, described)
     threads = threads_of(request, described, processes)
     first = sizes_to_run(processes, _per_node(described, request))
     lines = [f"as rank 0 of {ranks:,}: {shlex.join(request.command)}, {plural(threads, 'thread')}" for ranks in first]
@@ -244,6 +244,14 @@ def _cluster_of(request: EstimateRequest) -> Cluster | None:
     return described
 
 
+def _asked_processes(request: EstimateRequest, described: Cluster | None) -> tuple[int, ...]:
+    """Numbers of processes of the map, of which --verify can launch one if it is asked for."""
+    processes = processes_of(request, described)
+    if request.verify and not any(1 < ranks <= slots_here(request) for ranks in processes):
+        raise UsageError("--verify needs a size of 2 or more processes that this machine can run: name one with --np")
+    return processes
+
+
 def _operations(records: Sequence[RankZero]) -> tuple[Operation, ...]:
     """Collectives to probe: those that the script calls, and what any script calls."""
     return tuple(sorted({operation for record in records for operation in operations_of(record.messages)}))
@@ -255,7 +263,8 @@ def _verified(
     """The map after the cells that decide were launched for real; cells of a script have no batch to be told."""
     chosen = deciding_cells(prediction, request.verify, slots_here(request))
     if not chosen:
-        raise UsageError("--verify needs a size of 2 or more processes that this machine can run: name one with --np")
+        said = "nothing was verified: no size of 2 or more processes fits this machine"
+        return msgspec.structs.replace(prediction, warnings=(said, *prediction.warnings))
     checks = []
     for cell in chosen:
         place = folder / f"verify-np{cell.np}"
