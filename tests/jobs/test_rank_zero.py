@@ -14,6 +14,7 @@ import pytest
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.rank_zero import run_as_rank_zero
+from scalescope.jobs.rank_zero_log import read_process
 from scalescope.launchers.processes import carrying, of_folder
 from scalescope.records.rank_zero import RankZero
 
@@ -361,3 +362,11 @@ def test_an_interrupt_leaves_nothing_running(tmp_path: Path) -> None:
     os.kill(started.pid, signal.SIGINT)
     started.wait(60)
     assert list(carrying(mark)) == []
+
+
+def test_a_torn_line_of_a_full_disk_leaves_the_rest_readable(tmp_path: Path) -> None:
+    path = tmp_path / "agent-host-1.jsonl"
+    path.write_text('{"kind": "rank_zero_step", "samples": 3\n{"kind": "rank_zero_end", "why": "enough"}\n')
+    seen = read_process(path)
+    assert seen is not None
+    assert seen.end.why == "enough"

@@ -1,5 +1,6 @@
 """Reads what the agent wrote in a process that ran as rank 0 of N, and makes a RankZero of it."""
 
+import contextlib
 import math
 import types
 from collections import Counter
@@ -77,7 +78,11 @@ def read_process(path: Path) -> Seen | None:
     """Read what the process of this file did; None: it has not come to its end, or was a launcher."""
     log, decode = RankLog(path), msgspec.json.Decoder(_Line).decode
     log.poll()
-    lines = [decode(data) for data in path.read_bytes().splitlines() if b'"rank_zero_' in data]
+    lines = []
+    for data in path.read_bytes().splitlines():
+        if b'"rank_zero_' in data:
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # a torn line of a full disk
+                lines.append(decode(data))
     end = next((line for line in lines if line.kind == "rank_zero_end"), None)
     return Seen(log, lines, end) if end else None
 
