@@ -167,9 +167,9 @@ def with_error(step_s: float, error_s: float | None) -> str:
     return f"{digits(factor * step_s)} ± {factor * error_s:.2g} {unit}"
 
 
-def digits(value: float) -> str:
-    """Three of them, never as a power of ten."""
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+def digits(value: float, count: int = 3) -> str:
+    """The number with this many significant digits or more, never as a power of ten."""
+    return f"{value:.{count}g}" if abs(value) < 10**count else f"{value:,.0f}"
 
 
 def format_bits(bits_per_s: float) -> str:

@@ -12,6 +12,7 @@ from scalescope.records.job import NO_ENGINE
 from scalescope.records.run import Load, Measurement, Point, Run
 from scalescope.records.scaling import REPEAT, Curve, Scaling
 from scalescope.text import plural
+from scalescope.units import digits
 
 _BUSY = 0.1  # Part of the machine that others may take before it is reported
 
@@ -108,8 +109,8 @@ def _doubt(runs: Sequence[Run]) -> str:
         return ""
     worst = max(busy, key=lambda load: load.foreign_cores)
     return (
-        f"Not certain: other programs took up to {worst.foreign_cores:.2g} of {worst.cores} cores in {len(busy)} of "
-        f"{plural(len(loads), 'launch')}. No interval covers that: repeat it while nothing else runs."
+        f"Not certain: other programs took up to {digits(worst.foreign_cores, 2)} of {worst.cores} cores in "
+        f"{len(busy)} of {plural(len(loads), 'launch')}. No interval covers that: repeat it while nothing else runs."
     )
 
 
@@ -153,7 +154,7 @@ def _foreign_load(runs: Sequence[Run]) -> tuple[str, ...]:
     worst = max(busy, key=lambda load: load.foreign_cores)
     return (
         f"the machine was not quiet: in {len(busy)} of {len(loads)} launches other programs took more than "
-        f"{100 * _BUSY:.0f} % of it, {worst.foreign_cores:.2g} of {worst.cores} cores at worst; "
+        f"{100 * _BUSY:.0f} % of it, {digits(worst.foreign_cores, 2)} of {worst.cores} cores at worst; "
         "measure again on an idle machine",
     )
 

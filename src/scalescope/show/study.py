@@ -20,9 +20,9 @@ from scalescope.show.document import Chapter, Column, Document, Figure, Section,
 from scalescope.show.prediction import recommended_cell, speedup_number, with_measured
 from scalescope.show.scaling import fastest, in_these_launches, same_point
 from scalescope.show.words import has_spread
-from scalescope.stats import MEASURED, percent
+from scalescope.stats import FEWEST, MEASURED, percent
 from scalescope.text import listed, plain, plural
-from scalescope.units import format_seconds, format_share
+from scalescope.units import digits, format_seconds, format_share
 
 _MOST_CELLS = 1600  # Of the maps on a page, which has to stay small
 _ALIKE = 1.5  # Times by which steps of a traced launch may differ from those of the measurement
@@ -246,7 +246,7 @@ def _reached(setting: Setting, *, sure: bool) -> list[str]:
         told += [] if cell.verified else ["not measured"]
         efficiency, hours = cell.efficiency, cell.device_hours
     told += [] if efficiency is None else [f"efficiency {format_share(efficiency)}"]
-    return [*told, f"{hours:.3g} device-hours for a million samples"]
+    return [*told, f"{digits(hours)} device-hours for a million samples"]
 
 
 def _mismatches(results: Results) -> list[str]:
@@ -292,7 +292,11 @@ def check_words(results: Results) -> str:
 
 def omission_lines(study: Study) -> list[str]:
     """List what the budget did not hold, and what failed and why, a line each."""
-    lines = [f"{part.name} failed: {plain(part.why, 300)}" for part in study.parts if part.state == "failed"]
+    lines = [
+        f"{_PART_NAMES.get(part.name, part.name)} failed: {plain(part.why, 300)}"
+        for part in study.parts
+        if part.state == "failed"
+    ]
     if study.left_out:
         names = listed([_PART_NAMES.get(part.name, part.name) for part in study.left_out])
         enough = f"--budget {study.enough_s / 60:.0f}m would hold all"
@@ -358,13 +362,19 @@ def method_words(results: Results) -> str:
     """Say how the numbers came about, as a methods section says it."""
     said = []
     if measured := results.measurement:
-        counts = Counter(run.point for run in measured.runs).values()
-        each = " to ".join(f"{count}" for count in sorted({min(counts), max(counts)})) if counts else "0"
+        counts = Counter(run.point for run in measured.runs).values() or [0]
+        fewest, most = min(counts), max(counts)
+        times = plural(most, "time") if fewest == most else f"{fewest} to {most} times"
+        intervals = f"{percent(MEASURED)} t-intervals over launches"
+        if most < FEWEST:
+            intervals = "ranges from the smallest to the largest launch"
+        elif fewest < FEWEST:
+            intervals += f", or ranges where there are fewer than {FEWEST}"
         steps = min((run.steps - run.warmup_steps for run in measured.runs), default=0)
         said.append(
-            f"Every configuration was launched {each} times in shuffled rounds; throughput is work over elapsed time "
+            f"Every configuration was launched {times} in shuffled rounds; throughput is work over elapsed time "
             f"in steady state ({plural(steps, 'step')} or more per launch after the warm-up), and intervals are "
-            f"{percent(MEASURED)} t-intervals over launches."
+            f"{intervals}."
         )
     if results.prediction:
         checks = len(with_measured(results.prediction, results.scaling).checks)

@@ -10,6 +10,7 @@ from scalescope.options import of_run
 from scalescope.records.study import STUDY, StudyPlan, StudyRequest
 from scalescope.show import document_of
 from scalescope.text import plural
+from scalescope.units import digits
 from scalescope.verbs.verb import Ending, Screen, Verb, folder_command, folder_of, kept, retyped, room
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def _plan_study(request: StudyRequest) -> Iterable[str]:
     devices = max(request.np) if request.np else sum(each.slots for each in request.hosts) or slots("auto")
     parts = [part for part in planned.parts if part.state == "planned"]
     hours = devices * sum(part.planned_s for part in parts) / 3600
-    return [*plan_lines(planned, request.budget_s), f"at most {hours:.2g} device-hours on {plural(devices, 'device')}"]
+    return [
+        *plan_lines(planned, request.budget_s),
+        f"at most {digits(hours, 2)} device-hours on {plural(devices, 'device')}",
+    ]
 
 
 def _kept_of_study(_request: Any, folder: str) -> str:

@@ -26,6 +26,7 @@ from scalescope.schedulers import Scheduler, find_scheduler
 from scalescope.schedulers.queue import check_scheduler
 from scalescope.show import document_of
 from scalescope.text import plural
+from scalescope.units import digits
 from scalescope.verbs.submitted import Jobs, Script
 from scalescope.verbs.verb import Ending, Verb, folder_command
 
@@ -241,4 +242,4 @@ def _node_hours(nodes: Sequence[int], site: Site) -> str:
         return f"# {jobs}: {sum(nodes)} node-hours for every hour; no time limit but that of the partition"
     hours = site.time_s / 3600
     each = " + ".join(f"{count} x {hours:.3g} h" for count in nodes)
-    return f"# {jobs}: at most {hours * sum(nodes):.3g} node-hours ({each})"
+    return f"# {jobs}: at most {digits(hours * sum(nodes))} node-hours ({each})"

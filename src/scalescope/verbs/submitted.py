@@ -20,7 +20,7 @@ from scalescope.records.submission import SUBMISSION, JobState, Submission, Subm
 from scalescope.schedulers import find_scheduler
 from scalescope.schedulers.queue import cancel, state_of, submit
 from scalescope.text import listed, plain, plural
-from scalescope.units import format_seconds
+from scalescope.units import digits, format_seconds
 from scalescope.verbs.verb import Verb, folder_command, from_here
 
 _LONGEST_POLL_S = 20.0  # Schedulers are shared: a job that waits long is asked for seldom
@@ -163,7 +163,9 @@ class Jobs:
 
     def _greeting(self, job: SubmittedJob) -> str:
         time_s = self.submission.site.time_s
-        limit = f" for at most {format_seconds(time_s)}: {job.nodes * time_s / 3600:.3g} node-hours" if time_s else ""
+        limit = (
+            f" for at most {format_seconds(time_s)}: {digits(job.nodes * time_s / 3600)} node-hours" if time_s else ""
+        )
         what = f" ({job.what})" if job.what else ""
         script = from_here(self.folder / job.script)
         return f"Job {job.id}{what}, {plural(job.nodes, 'node')}{limit}; script: {script}. Ctrl-C cancels it."

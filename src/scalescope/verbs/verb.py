@@ -165,16 +165,16 @@ def launch_costs(processes: Sequence[int], *, length: str = "", most: bool = Fal
         most: Fewer launches may do.
     """
     from scalescope.jobs.rank_program import starting_s
-    from scalescope.units import format_seconds
+    from scalescope.units import digits, format_seconds
 
     limit, count = "at most " if most else "", plural(len(processes), "launch")
     each_s = [starting_s(np) + (0.0 if length else LAUNCH_STEPS_S) for np in processes]
     hours = sum(np * seconds for np, seconds in zip(processes, each_s, strict=True)) / 3600
     if not length:
-        return f"# {limit}{count}: about {format_seconds(sum(each_s))}, {hours:.2g} device-hours"
+        return f"# {limit}{count}: about {format_seconds(sum(each_s))}, {digits(hours, 2)} device-hours"
     return (
         f"# {limit}{count}: about {format_seconds(sum(each_s))} to start, and {length}; "
-        f"{sum(processes):,} device-hours for every hour of a run, and {hours:.2g} to start"
+        f"{sum(processes):,} device-hours for every hour of a run, and {digits(hours, 2)} to start"
     )
 
 
