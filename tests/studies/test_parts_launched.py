@@ -8,6 +8,7 @@ import made_tunings
 import msgspec
 import pytest
 from recorded_verbs import OF_MODEL, PROGRESS, SCRIPT, Verbs, done, part_of
+from test_measurement import measurement, run
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.estimate import PREDICTION
@@ -43,6 +44,24 @@ def test_time_that_is_left_adds_launches_to_the_same_measurement(
 ) -> None:
     done(tmp_path, part)
     assert verbs.asked == [("continue", tmp_path / "measure", {**more, "budget_s": 77.0})]
+
+
+def test_launches_that_are_added_correct_the_map_anew(tmp_path: Path, verbs: Verbs) -> None:
+    place = tmp_path / "estimate" / PREDICTION
+    predicted = made_predictions.predicted(counts=(1, 2), batches=(8,))
+    save(predicted, place)
+    verbs.runs = [run("ddp", 2, 80)]
+    done(tmp_path, "measure", SCRIPT, engines=("ddp",))
+    first = load(place, Prediction)
+    (one,) = first.checks
+    (cell,) = [cell for cell in first.cells if cell.np == 2]
+    assert cell.low_s < one.measured_s < cell.high_s, "one launch is no interval without a width"
+    verbs.runs = [run("ddp", 2, 80), run("ddp", 2, 120, round=2)]
+    save(measurement(*verbs.runs), tmp_path / "measure" / "measurement.json")
+    done(tmp_path, "refine", SCRIPT, engines=("ddp",))
+    (check,) = load(place, Prediction).checks
+    assert check.predicted_s == one.predicted_s, "of the map as it was predicted"
+    assert check.measured_low_s < check.measured_high_s
 
 
 @pytest.mark.parametrize("request_", [OF_MODEL, SCRIPT], ids=["model", "script"])

@@ -37,7 +37,7 @@ _LAUNCH_S = 6.0
 _LATE = 2.0  # Times its seconds that the steps of a launch may take and still be followed by another launch
 # From launch to launch, relative standard deviation of a step, and as many launches as count for it: those of a
 # profile are few (make bench SECTION=estimates_repeat).
-_USUAL_SPREAD, _USUAL_WEIGHT = 0.025, 6
+USUAL_SPREAD, _USUAL_WEIGHT = 0.025, 6
 _ERROR_OF_ONE = 0.03  # Relative standard error that is assumed where nothing was repeated
 _FEW = 3
 _BATCHES_DIFFER = 0.04  # Relative standard deviation of contention over batch sizes: whether a step fits into caches
@@ -181,7 +181,7 @@ def _launch_spread(steps_s: Sequence[Sequence[float]]) -> float:
     several = [[math.log(step_s) for step_s in of_batch] for of_batch in steps_s if len(of_batch) > 1]
     squares = fmean([sum((each - fmean(logs)) ** 2 for each in logs) for logs in several]) if several else 0.0
     freedom = max((len(logs) - 1 for logs in several), default=0)
-    return math.sqrt((_USUAL_WEIGHT * _USUAL_SPREAD**2 + squares) / (_USUAL_WEIGHT + freedom))
+    return math.sqrt((_USUAL_WEIGHT * USUAL_SPREAD**2 + squares) / (_USUAL_WEIGHT + freedom))
 
 
 def _pairs(blocks: Sequence[Block], kind: Pair) -> list[tuple[Block, Block]]:

@@ -10,6 +10,7 @@ import msgspec
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation.calibration import BELIEF
+from scalescope.estimation.profile import USUAL_SPREAD
 from scalescope.jobs.rank_program import Place
 from scalescope.measurement.sweep import continue_measurement, measure
 from scalescope.progress import Progress
@@ -19,6 +20,7 @@ from scalescope.records.request import EstimateRequest, MeasureRequest
 from scalescope.records.run import QUIET, Measurement, Run
 from scalescope.simulator.compute import work
 from scalescope.simulator.grid import most_efficient, recommend
+from scalescope.stats import PREDICTED, normal_width
 from scalescope.units import format_share
 
 _BLOCKS_S = 4.0  # Of interleaved blocks in each launch
@@ -182,7 +184,7 @@ def corrected(prediction: Prediction, checks: Sequence[Check], answered: Collect
     wider = max([1.0, *(left[id(check)] / max(math.log(check.high_s / check.predicted_s), 1e-9) for check in checks)])
     measured = {(check.np, check.batch): check for check in quiet}
     cells = tuple(
-        _with_step(cell, check.measured_s, check.measured_low_s, check.measured_high_s, verified=True)
+        _with_step(cell, check.measured_s, *_interval(check), verified=True)
         if (check := measured.get((cell.np, cell.batch)))
         else _moved(cell, math.exp(shift), wider)
         if cell.np > 1
@@ -204,6 +206,14 @@ def corrected(prediction: Prediction, checks: Sequence[Check], answered: Collect
         recommended=None if doubts else _advice(prediction, cells),
         most_efficient_np=most_efficient(cells, goal),
     )
+
+
+def _interval(check: Check) -> tuple[float, float]:
+    """From the smallest to the largest launch; of a single one, what launches usually differ by."""
+    if check.measured_low_s < check.measured_high_s:
+        return check.measured_low_s, check.measured_high_s
+    half = math.exp(normal_width(PREDICTED) * USUAL_SPREAD)
+    return check.measured_s / half, check.measured_s * half
 
 
 def _moved(cell: Cell, factor: float, wider: float) -> Cell:

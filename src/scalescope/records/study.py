@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.options import COUNTS, NAMES, SECONDS, Opt
+from scalescope.options import COUNT, COUNTS, NAMES, SECONDS, Opt
 from scalescope.records.request import Fingerprint, TrainingRequest
 from scalescope.records.store import Record
 
@@ -41,6 +41,10 @@ class StudyRequest(TrainingRequest, frozen=True, kw_only=True):
             COUNTS,
         ),
     ] = ()
+    steps: A[
+        int | None,
+        Opt("Stop launches after N steps (default: 30 to 100 of a command).", COUNT, group="Launch"),
+    ] = None
     engines: A[
         tuple[str, ...],
         Opt(

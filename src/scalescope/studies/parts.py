@@ -64,6 +64,7 @@ OF_SCRIPTS = {
     "measure": "launch the script on every number of processes, and correct the map by it",
     "tune": f"search for faster knobs; a script below {_MOST_TUNED_STEPS} steps runs to its end and saves",
 }
+UNCORRECTED = "uncorrected.json"  # The map before its checks: launches that are added correct it anew
 FEWEST_LAUNCHES, USUAL_LAUNCHES = 3, 5  # Of every point: in measure, and with what refine adds
 PRECISION = 0.05  # Speedups that are known within this are not open any more
 _PROFILE_S, _SHARE_OF_PROFILE = 18.0, 1 / 12  # The profile's time, and its part of a small budget
@@ -258,6 +259,8 @@ class Parts:
                 continue_measurement(self._folder / "measure", more, progress)
         finally:
             self._learn()
+            if part in ("measure", "refine"):
+                self._correct_map()
 
     def _estimate(self) -> None:
         place, request = self._folder / "estimate", self._request
@@ -360,13 +363,17 @@ class Parts:
         return measure(msgspec.structs.replace(request, **limits), self._progress)
 
     def _measure(self, seconds: float) -> None:
-        """The launches that measure check the map, which is corrected by them before anybody sees it."""
-        try:
-            self._launched(self._measured(), self._folder / "measure", {"budget_s": seconds})
-        finally:
-            self._learn()
-            if self._prediction and self._measurement and not self._prediction.checks:
-                save(corrected_by(self._prediction, self._measurement), self._folder / "estimate" / PREDICTION)
+        self._launched(self._measured(), self._folder / "measure", {"budget_s": seconds})
+
+    def _correct_map(self) -> None:
+        """Let all launches so far check what was predicted, and correct the map by them before anybody sees it."""
+        place = self._folder / "estimate"
+        predicted = kept(place / UNCORRECTED, Prediction) or self._prediction
+        if predicted is None or predicted.checks or self._measurement is None:  # checks of a study begun without it
+            return
+        save(predicted, place / UNCORRECTED)
+        save(corrected_by(predicted, self._measurement), place / PREDICTION)
+        self._learn()
 
     def _tune(self, seconds: float) -> None:
         place, request = self._folder / "tune", self._request
