@@ -146,7 +146,7 @@ def test_a_cell_that_launches_checked_is_shown_with_what_was_predicted_of_it(tmp
     prediction = msgspec.structs.replace(results.prediction, cells=(twice,), checks=(check,), recommended=advice)
     checked = msgspec.structs.replace(results, prediction=prediction)
     assert setting_of(checked).point
-    assert f": {cell.speedup:.2f}x predicted (" in document_of(checked).answer
+    assert f", {cell.speedup:.2f}x predicted (" in document_of(checked).answer
     apart = msgspec.structs.replace(checked, study=None)
     assert "x when the map was verified (" in document_of(apart).answer, "estimate --verify has its own launches"
     assert "x measured (" in document_of(msgspec.structs.replace(apart, scaling=None)).answer

@@ -130,7 +130,7 @@ def _figure_groups(chapters: Sequence[Laid], compared: Laid | None) -> list[list
 def _halves(answer: str) -> tuple[str, str, str]:
     """The part of an answer that is read from afar, the mark that ends it, and the rest.
 
-    It ends before a bracket or with a clause, so that `Use 2 processes: 1.59x predicted` holds the number; where that
+    It ends before a bracket or with a clause, so that `Use 2 processes: 1.77x measured` holds the number; where that
     is too long it ends at a colon.
     """
     for end in (r"\.(?= )|;|(?= \()", ":"):

@@ -198,7 +198,9 @@ def use_words(results: Results) -> str:
         first = "Use 1 process:"
         words += f" were {'slower than' if slower else 'not shown to be faster than'} one"
     doubt = results.scaling.doubt if results.scaling else ""
-    facts = [*_expected(setting, results), *_reached(setting, sure=not doubt)]
+    reached = _reached(setting, sure=not doubt)
+    measured = 1 if setting.steady else 0  # What was measured comes first
+    facts = [*reached[:measured], *_expected(setting, results), *reached[measured:]]
     if chosen.np == 1 and (instead := _too_inefficient(results)):
         facts = [instead, facts[-1]]
     return f"{f'{doubt} So far' if doubt else first} {words}: {', '.join(facts)}."
