@@ -196,7 +196,7 @@ def _pairs(blocks: Sequence[Block], kind: Pair) -> list[tuple[Block, Block]]:
 
 
 def _sharded_points(blocks: Sequence[Block], reshards: bool | None) -> tuple[ShardedPoint, ...]:
-    """What sharding adds to a step, by ranks and batch: medians over pairs of blocks."""
+    """Costs of sharding in a step, by ranks and batch: medians over pairs of blocks."""
     of_place: dict[tuple[int, int], list[tuple[Block, Block]]] = {}
     for bare, sharded in _pairs(blocks, "sharded"):
         of_place.setdefault((sharded.ranks, sharded.batch), []).append((bare, sharded))
