@@ -1,7 +1,7 @@
 """A GPT as rank 0 of N on one GPU, against real ranks on it: step, peak memory, and what recording costs.
 
 The truth is a real NCCL group of one, and for memory two real ranks that share the GPU over gloo. With NCCL some
-launches of DDP still hold the first buckets while the second ones are made: `at most` is the largest peak seen.
+launches of DDP peak higher, probably because it holds the first buckets for longer: `at most` is the largest peak seen.
 `python -m benchmarks.rank_zero_gpu --layers 24 --width 1536` takes the options of examples/train_gpt.py.
 """
 

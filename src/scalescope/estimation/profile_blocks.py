@@ -34,7 +34,7 @@ class ProfileTask(msgspec.Struct, frozen=True, kw_only=True):
     repeats: int  # Blocks of every batch size that are wanted
     together: tuple[int, ...]  # Numbers of ranks that step next to each other, to see CPU contention
     launches: int = 1  # Of this program, each of which has `seconds`
-    sharding: Sharding | None = None  # What it costs by itself is to be seen too
+    sharding: Sharding | None = None  # To measure its own cost as well
     every: bool = False  # All batch sizes, because an earlier launch chose them; otherwise those that matter
 
 

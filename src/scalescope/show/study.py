@@ -252,7 +252,7 @@ def _reached(setting: Setting, *, sure: bool) -> list[str]:
 
 
 def _mismatches(results: Results) -> list[str]:
-    """Warnings where what is told next to the setting is of another batch, or of steps that take another time."""
+    """Warnings where results next to the setting are of another batch, or of steps of another length."""
     setting, told = setting_of(results), []
     if cell := setting.cell:
         curves = results.scaling.curves if results.scaling else ()
