@@ -1,6 +1,7 @@
 """Maps of scripts: sizes that ran, those between them, what does not fit."""
 
 import msgspec
+import numpy as np
 import pytest
 from tests.simulator.made import GIB, described
 from tests.simulator.made_recorded import message, rank_zero
@@ -127,3 +128,17 @@ def test_other_devices_than_the_clusters_are_refused() -> None:
 )
 def test_a_backend_is_that_of_the_device(named: str, device: str, backend: str) -> None:
     assert backend_of(msgspec.structs.replace(alone(), backend=named, device=device)) == backend
+
+
+def test_ranks_wait_for_the_slowest_at_each_collective_that_stops_compute() -> None:
+    random = np.random.default_rng(3)
+    pieces = random.gamma(25.0, 0.04, (64, 10, 4))  # Ranks, collectives and a step's end: each varies by a fifth
+    moments = [tuple(np.cumsum(each)) for each in pieces[:, :, 0]]
+    truth = pieces.reshape(64, 10, 4).max(axis=2).sum(axis=1).mean() / pieces[:, :, 0].sum(axis=1).mean()
+    gathers = [message(1.0 + at, operation="all_gather", ranks=4, bytes_=4) for at in range(9)]
+    recorded = {"steps_s": tuple(each[-1] for each in moments), "issues_s": tuple(moments)}
+    sharded = asked(rank_zero(4, 10.0, *gathers, engine="fsdp2", **recorded), cluster=described(slots=8))
+    at_the_end = asked(rank_zero(4, 10.0, *gathers, engine="ddp", **recorded), cluster=described(slots=8))
+    compute_s = [cell.step_s - cell.exposed_s for (cell,) in (sharded.cells, at_the_end.cells)]
+    assert compute_s[0] == pytest.approx(10 * truth, rel=0.04)
+    assert compute_s[1] < 10 * (1 + 0.5 * (truth - 1))

@@ -234,8 +234,10 @@ def _record(role: Role, watch: _Watch, ending: Ending, folder: Path) -> RankZero
         raise UsageError(f"as rank 0 of {np} the command made no optimizer step: name a script that trains with torch")
     records = [record_of(role, each, seen) for each in seen]
     middle = sorted(records, key=lambda each: each.step_s)[len(records) // 2]
+    issues = [moments for each in records for moments in each.issues_s]
     return msgspec.structs.replace(
         middle,
+        issues_s=tuple(moments for moments in issues if len(moments) == len(middle.messages) + 1),
         memory_bytes=max(each.memory_bytes for each in records),
         finite=all(each.finite for each in records),
         saves=tuple(dict.fromkeys(line for each in records for line in each.saves)),

@@ -166,6 +166,11 @@ def record_of(role: Role, seen: Seen, together: Sequence[Seen]) -> RankZero:
         optimizer_s=median(line.optimizer for line in recorded),
         recorded_step_s=typical.step_s - typical.fill_s,
         messages=tuple(_message(typical, row) for row in typical.messages),
+        issues_s=tuple(
+            (*(row[7] for row in line.messages), line.step_s - line.fill_s)
+            for line in recorded
+            if _kind(line) == _kind(typical)
+        ),
         cores_used=sum(line.cpu for line in blocks) / max(sum(line.seconds for line in blocks), 1e-9),
         memory_bytes=end.memory,
         memory_limit_bytes=end.limit or memory_limit_here(),

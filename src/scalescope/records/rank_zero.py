@@ -77,6 +77,9 @@ class RankZero(Record, frozen=True, kw_only=True, tag="rank_zero"):
     # The step whose messages follow, by their clock: recording is in it, making results up is not
     recorded_step_s: float = 0.0
     messages: tuple[Message, ...] = ()  # Of one typical recorded step, in order of issue
+    # When each of them was issued, by that clock, and when the step ended: of all recorded steps with the same ones, of
+    # all processes that stepped at a time
+    issues_s: tuple[tuple[float, ...], ...] = ()
     cores_used: float = 0.0  # CPU seconds per second of a step; 0: not known
     foreign_cores: float = 0.0  # Cores that other programs kept busy meanwhile
     memory_bytes: int = 0  # Peak: of the process on a CPU, of torch's allocations on a GPU

@@ -162,8 +162,7 @@ def _after(messages: Sequence[Message]) -> dict[int, int]:
 def _moments(record: RankZero, work_s: float) -> list[tuple[float, bool, int]]:
     """List when a step issues messages and waits for them: seconds of work done, whether it waits, the message."""
     backward_end_s = record.recorded_step_s * (1 - record.optimizer_s / max(record.step_s, _TINY))
-    # Over gloo every collective of an engine that shards stops compute until it is over.
-    blocks = record.device == "cpu" and "allgather" in KNOWN.get(record.engine, USUAL).operations
+    blocks = blocks_compute(record)
     found: list[tuple[float, bool, int]] = []
     scatter: int | None = None
     for number, message in enumerate(record.messages):
@@ -181,6 +180,11 @@ def _moments(record: RankZero, work_s: float) -> list[tuple[float, bool, int]]:
     found.sort(key=lambda each: each[0])
     scale = work_s / max(record.recorded_step_s, _TINY)
     return [(min(moment_s * scale, work_s), waits, number) for moment_s, waits, number in found]
+
+
+def blocks_compute(record: RankZero) -> bool:
+    """True where each collective stops compute until it is over: over gloo those of an engine that shards."""
+    return record.device == "cpu" and "allgather" in KNOWN.get(record.engine, USUAL).operations
 
 
 def message_costs(messages: Sequence[Message], cluster: Cluster, backend: str) -> tuple[Floats, Floats]:

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import msgspec
@@ -25,7 +24,7 @@ from scalescope.simulator.events import OverlapSlowdown
 from scalescope.simulator.gpu import unequal
 from scalescope.simulator.grid import DESCRIBED_LINKS, most_efficient, recommend
 from scalescope.simulator.jitter import grouped, slowest
-from scalescope.simulator.recorded import RecordedOutcome, message_costs, run
+from scalescope.simulator.recorded import RecordedOutcome, blocks_compute, message_costs, run
 from scalescope.stats import PREDICTED, normal_width
 from scalescope.text import listed, plural
 from scalescope.units import format_bytes
@@ -227,13 +226,26 @@ def scaling_of(batches: Mapping[int, int]) -> ScalingKind:
 
 
 def _uneven(record: RankZero) -> tuple[float, float]:
-    """Time of the slowest rank relative to a typical one, and the relative error of that."""
-    typical = median(record.steps_s) if record.steps_s else 0.0
-    residuals = [seconds / typical for seconds in record.steps_s if seconds <= _AT_ONCE * typical]
-    if record.np == 1 or len(residuals) < _FEWEST_RESIDUALS:
+    """Time of the slowest rank relative to a typical one, and the relative error of that.
+
+    Ranks wait for the slowest at the end of a step, or at every collective where each of them stops compute.
+    """
+    steps = np.array(record.steps_s)[:, None]
+    if blocks_compute(record) and len(record.issues_s) >= _FEWEST_RESIDUALS:
+        moments = np.array(record.issues_s)
+        pieces = np.diff(moments, axis=1)
+        pieces[:, -1] += moments[:, 0]  # what lies between the last collective of a step and the first of the next
+        steps = np.maximum(pieces, 0.0)
+    if len(steps):
+        steps = steps[steps.sum(axis=1) <= _AT_ONCE * np.median(steps.sum(axis=1))]
+    if record.np == 1 or len(steps) < _FEWEST_RESIDUALS:
         return 1.0, 0.0
-    longer, error = slowest(grouped(residuals), np.array([float(record.np)]))
-    return float(longer[0]), float(error[0])
+    typical = np.maximum(steps.mean(axis=0), 1e-9)
+    found = [slowest(grouped(piece), np.array([float(record.np)])) for piece in (steps / typical).T]
+    longer = np.array([float(factor[0]) for factor, _ in found])
+    errors = np.array([float(error[0]) for _, error in found])
+    slowest_s = typical * longer
+    return float(slowest_s.sum() / typical.sum()), float(np.linalg.norm(slowest_s * errors) / slowest_s.sum())
 
 
 @dataclass(frozen=True)
