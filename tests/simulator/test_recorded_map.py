@@ -137,8 +137,9 @@ def test_ranks_wait_for_the_slowest_at_each_collective_that_stops_compute() -> N
     truth = pieces.reshape(64, 10, 4).max(axis=2).sum(axis=1).mean() / pieces[:, :, 0].sum(axis=1).mean()
     gathers = [message(1.0 + at, operation="all_gather", ranks=4, bytes_=4) for at in range(9)]
     recorded = {"steps_s": tuple(each[-1] for each in moments), "issues_s": tuple(moments)}
-    sharded = asked(rank_zero(4, 10.0, *gathers, engine="fsdp2", **recorded), cluster=described(slots=8))
-    at_the_end = asked(rank_zero(4, 10.0, *gathers, engine="ddp", **recorded), cluster=described(slots=8))
+    one = alone(engine="fsdp2", issues_s=((10.0,),) * 64)
+    sharded = asked(one, rank_zero(4, 10.0, *gathers, engine="fsdp2", **recorded), np=(4,))
+    at_the_end = asked(rank_zero(4, 10.0, *gathers, engine="ddp", **recorded))
     compute_s = [cell.step_s - cell.exposed_s for (cell,) in (sharded.cells, at_the_end.cells)]
     assert compute_s[0] == pytest.approx(10 * truth, rel=0.04)
     assert compute_s[1] < 10 * (1 + 0.5 * (truth - 1))

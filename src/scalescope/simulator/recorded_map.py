@@ -231,7 +231,7 @@ def _uneven(record: RankZero) -> tuple[float, float]:
     Ranks wait for the slowest at the end of a step, or at every collective where each of them stops compute.
     """
     steps = np.array(record.steps_s)[:, None]
-    if blocks_compute(record) and len(record.issues_s) >= _FEWEST_RESIDUALS:
+    if record.messages and blocks_compute(record) and len(record.issues_s) >= _FEWEST_RESIDUALS:
         moments = np.array(record.issues_s)
         pieces = np.diff(moments, axis=1)
         pieces[:, -1] += moments[:, 0]  # what lies between the last collective of a step and the first of the next
