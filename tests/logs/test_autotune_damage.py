@@ -44,7 +44,9 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
 
 
 def test_a_log_without_samples_says_what_to_do() -> None:
-    with pytest.raises(UsageError, match=r"has no samples that can be read: autotune needs more steps than this run made.*train longer"):
+    with pytest.raises(
+        UsageError, match=r"has no samples that can be read: autotune needs more steps than this run made.*train longer"
+    ):
         read_autotune(DATA / "gloo_short_run.csv")
 
 

@@ -69,8 +69,8 @@ def read_samples(path: Path) -> Log:
         samples.append(Sample(line=number, setting=setting, knobs=knobs, score=score))
     if not samples:
         raise UsageError(
-            f"'{shown}' has no samples that can be read: autotune needs more steps than this run made, about 200 for its "
-            "first sample; train longer, or set HOROVOD_AUTOTUNE_WARMUP_SAMPLES=1 and "
+            f"'{shown}' has no samples that can be read: autotune needs more steps than this run made, about 200 for "
+            "its first sample; train longer, or set HOROVOD_AUTOTUNE_WARMUP_SAMPLES=1 and "
             "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE=2 (10 steps each)"
         )
     more = f", and {len(unread) - 1:,} more" if len(unread) > 1 else ""

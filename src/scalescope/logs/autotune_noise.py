@@ -58,7 +58,7 @@ def noise_and_surface(
         warnings.simplefilter("ignore", ConvergenceWarning)  # of values at their bounds, which are meant
         fit = GaussianProcessRegressor(kernel, normalize_y=True).fit(places, logs)
     values, deviations = fit.predict(places, return_std=True)
-    noise_variance = fit.kernel_.k2.noise_level * spread
+    noise_variance = float(fit.kernel_.k2.noise_level) * spread
     variances = [max(float(each) ** 2 - noise_variance, 0.0) for each in deviations]  # of the surface alone
     smoothed = [
         Smoothed(math.exp(value), math.sqrt(of_value)) for value, of_value in zip(values, variances, strict=True)

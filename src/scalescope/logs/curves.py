@@ -7,8 +7,8 @@ from statistics import fmean, median
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.logs.assumptions import rounds, whose_rate
-from scalescope.logs.epochs import excess_sentence, slower_sentences, testing_sentence
+from scalescope.logs.assumptions import rounds, whose_rate, without_one_process
+from scalescope.logs.epochs import excess_sentence, testing_sentence
 from scalescope.logs.lines import Reading, read_log
 from scalescope.logs.trainers import is_trainer_file, read_trainer_file
 from scalescope.measurement.curves import Frame, make_curve
@@ -29,6 +29,10 @@ _KINDS = {
     "bare_rates": "rates without saying whose",
     "train_s": "a train time",
 }
+_ASSUMED = {
+    "epochs": "an epoch is taken as the same work at every number of processes",
+    "steps": "a step is taken as the same work at every number of processes, as with a shared batch",
+}
 _SAME_PACE = 0.01  # Efficiencies by the mean and by the median that differ by more are both shown
 _SAME_WORK = 0.01  # Trainings whose samples differ by more did not do the same
 
@@ -46,57 +50,48 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
     """
     if np and len(np) != len(paths):
         raise UsageError(f"--np gives {len(np)} counts for {len(paths)} logs: give one per log, in the same order")
-    counts: list[int | None] = list(np) or [None] * len(paths)
     readings: list[Reading] = []
-    for path, count in zip(paths, counts, strict=True):
+    for path, count in zip(paths, np or [None] * len(paths), strict=True):
         if not pattern and is_trainer_file(path):
             readings.append(read_trainer_file(path, count))
         else:
             readings += read_log(path, count, pattern)
-    kind = _told_by_all(readings)
+    kind = next((kind for kind in _KINDS if all(getattr(reading, kind) for reading in readings)), None)
+    if kind is None:
+        told = [f"'{each.name}' {next(_KINDS[kind] for kind in _KINDS if getattr(each, kind))}" for each in readings]
+        raise UsageError(f"logs tell different things ({', '.join(told[:3])}): say with --pattern what to read of all")
     findings: list[str] = []
     if kind == "bare_rates":
-        readings, said = _as_totals(readings)
+        by_np = {each.np: median(_steady(each.bare_rates)) for each in readings}
+        are_totals, said = whose_rate(by_np, rename="say with --pattern and a group examples_per_s_{}")
         findings.append(said)
+        for at, each in enumerate(readings):
+            rates = tuple(rate if are_totals else each.np * rate for rate in each.bare_rates)
+            readings[at] = msgspec.structs.replace(each, rates=rates)
     repetitions = rounds([reading.np for reading in readings])
     observations = [
         _observation(reading, kind, repetition) for reading, repetition in zip(readings, repetitions, strict=True)
     ]
     unit = kind if kind in ("epochs", "steps") else "samples"
     curve = make_curve(observations, Frame(engine="", work_unit=unit))
-    findings += _findings(kind, readings, observations, curve)
-    notes = [note for reading in readings for note in reading.notes]
+    if kind == "epochs":
+        findings += filter(None, (excess_sentence(curve), testing_sentence(curve)))
+    if kind in _ASSUMED:
+        findings += [*_uneven(readings, kind, observations, curve), _ASSUMED[kind]]
+    if kind in ("windows", "train_s"):
+        findings += _same_work(readings)
+    for where in sorted({reading.counted_by for reading in readings} - {""}):
+        counts = sorted({reading.np for reading in readings if reading.counted_by == where})
+        findings.append(f"numbers of processes come from {where}: {listed(counts)}")
+    findings += without_one_process(curve)
+    findings += [note for reading in readings for note in reading.notes]
     return Scaling(
         what=", ".join(dict.fromkeys(reading.name for reading in readings)),
         source="logs",
         curves=(curve,),
         trust=which_to_trust((curve,)),
-        findings=tuple(dict.fromkeys([*findings, *notes, *what_stands_out((curve,))])),
+        findings=tuple(dict.fromkeys([*findings, *what_stands_out((curve,))])),
     )
-
-
-def _told_by_all(readings: Sequence[Reading]) -> str:
-    """The kind of figures that curves are made of."""
-    for kind in _KINDS:
-        if all(getattr(reading, kind) for reading in readings):
-            return kind
-    first, *others = [next(words for kind, words in _KINDS.items() if getattr(each, kind)) for each in readings]
-    at = next(at for at, words in enumerate(others) if words != first)
-    raise UsageError(
-        f"'{readings[0].name}' tells {first} and '{readings[at + 1].name}' tells {others[at]}: "
-        "name logs of one kind, or say with --pattern what to read"
-    )
-
-
-def _as_totals(readings: Sequence[Reading]) -> tuple[list[Reading], str]:
-    """Read rates that do not say whose they are as those of all processes, and say why."""
-    by_np = {each.np: median(_steady(each.bare_rates)) for each in readings}
-    are_totals, said = whose_rate("the rate", by_np, rename="say with --pattern and a group examples_per_s_{}")
-    totals = []
-    for each in readings:
-        factor = 1 if are_totals else each.np
-        totals.append(msgspec.structs.replace(each, rates=tuple(factor * rate for rate in each.bare_rates)))
-    return totals, said
 
 
 def _steady(rates: Sequence[float]) -> Sequence[float]:
@@ -148,28 +143,6 @@ def _observation(reading: Reading, kind: str, repetition: int) -> Observation:
     )
 
 
-def _findings(kind: str, readings: Sequence[Reading], observations: Sequence[Observation], curve: Curve) -> list[str]:
-    """Report what stands out in the logs, and what had to be assumed."""
-    findings: list[str] = []
-    if kind == "epochs":
-        told = (excess_sentence(curve), *slower_sentences(curve), testing_sentence(curve))
-        findings += [each for each in told if each]
-    if kind in ("epochs", "steps"):
-        findings += _uneven(readings, kind, observations, curve)
-    if kind == "epochs":
-        findings.append("an epoch is taken as the same work at every number of processes")
-    if kind == "steps":
-        findings.append("a step is taken as the same work at every number of processes, as with a shared batch")
-    if kind in ("windows", "train_s"):
-        findings += _same_work(readings)
-    findings += _where_counts_stand(readings)
-    if curve.baseline_np is None:
-        findings.append("one number of processes only: add the logs of others to compare with")
-    elif curve.baseline_np > 1:
-        findings.append(f"there is no log of 1 process: speedups are relative to {curve.baseline_np}")
-    return findings
-
-
 def _uneven(readings: Sequence[Reading], kind: str, observations: Sequence[Observation], curve: Curve) -> list[str]:
     """Report epochs or steps of two kinds or with a drift, and what that does to the efficiency."""
     said = []
@@ -194,11 +167,7 @@ def _same_work(readings: Sequence[Reading]) -> list[str]:
     Raises:
         UsageError: They tell that the work differs.
     """
-    evaluated = [
-        f"{format_seconds(each.evaluation_s)} of {format_seconds(each.train_s)} on {each.np}"
-        for each in readings
-        if each.evaluation_s and each.train_s
-    ]
+    evaluated = [f"{format_seconds(each.evaluation_s)} at np {each.np}" for each in readings if each.evaluation_s]
     said = [f"evaluation is part of the train time: {listed(evaluated)}"] if evaluated else []
     if not all(reading.samples for reading in readings):
         return [*said, "every log is taken to do the same work in all"]
@@ -208,14 +177,4 @@ def _same_work(readings: Sequence[Reading]) -> list[str]:
             f"'{least.name}' trained on {least.samples:,.0f} samples and '{most.name}' on {most.samples:,.0f}: "
             "train each for the same number of epochs, or of samples"
         )
-    return said
-
-
-def _where_counts_stand(readings: Sequence[Reading]) -> list[str]:
-    """Report what the numbers of processes were read from, where the user did not give them."""
-    said = []
-    for where, more in (("the file names", "; --np overrules them"), ("headings", "")):
-        counts = sorted({reading.np for reading in readings if reading.counted_by == where})
-        if counts:
-            said.append(f"{where} tell {listed(counts)} {'process' if counts == [1] else 'processes'}{more}")
     return said

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -58,15 +58,12 @@ _TELLING = ("epoch", "/s", "/ s", "per s", "per_s", "train_runtime")
 _TIMES = ("epoch_s", "step_s", "train_s")  # None of them is 0
 
 
-CountedBy = Literal["the file names", "headings", ""]  # Where `np` stands; empty: the user said it
-
-
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """Times and rates of one log."""
 
     name: str
     np: int
-    counted_by: CountedBy = ""
+    counted_by: str = ""  # What told `np`: the file names, headings; empty: the user
     epochs: tuple[float, ...] = ()  # Seconds of training per epoch, in order
     tests: tuple[float, ...] = ()  # Seconds of testing after each of them, where the log tells it of all
     steps: tuple[float, ...] = ()
@@ -102,34 +99,27 @@ def read_log(path: Path, np: int | None = None, pattern: str = "") -> list[Readi
     """
     head(path)
     name = plain(path.name)
-    sections = _scan(path, name, pattern)
-    headed = [(count, found) for count, found in sections if count and found]
-    if np is None and len({count for count, _ in headed}) > 1:
-        return [_reading(found, name, count, "headings") for count, found in headed]
-    found = [each for _, section in sections for each in section]
-    return [_reading(found, name, np or count_in_name(path), "" if np else "the file names")]
-
-
-def _scan(path: Path, name: str, pattern: str) -> list[tuple[int | None, list[_Found]]]:
-    """Everything that lines tell, by the heading above them."""
     patterns = [compile_pattern(pattern, live=False)] if pattern else PATTERNS
-    sections: list[tuple[int | None, list[_Found]]] = [(None, [])]
+    sections: list[tuple[int | None, list[_Found]]] = [(None, [])]  # By the heading above them
     others: list[str] = []
     for number, line in lines(path):
-        text = line.strip()
-        if count := count_in_heading(text):
+        if count := count_in_heading(line):
             sections.append((count, []))
-        if len(others) < _LOOKED_AT and re.search(r"\d", text):
-            others.append(text)
-        lower = text.lower()
+        if len(others) < _LOOKED_AT and re.search(r"\d", line):
+            others.append(line)
+        lower = line.lower()
         if pattern or any(word in lower for word in _TELLING):
-            match = next(filter(None, (each.search(text) for each in patterns)), None)
+            match = next(filter(None, (each.search(line) for each in patterns)), None)
             sections[-1][1].extend(_found_in(match, number, name) if match else ())
-    if not any(found for _, found in sections):
+    found = [each for _, section in sections for each in section]
+    if not found:
         tried = "your --pattern" if pattern else "any pattern for epoch times or rates"
         typical = f"; a line there is '{plain(others[len(others) // 2], 80)}'" if others else ""
         raise UsageError(f"no line of '{name}' matches {tried}{typical}: write {EXAMPLE}")
-    return sections
+    headed = [(count, section) for count, section in sections if count and section]
+    if np is None and len({count for count, _ in headed}) > 1:
+        return [_reading(section, name, count, "headings") for count, section in headed]
+    return [_reading(found, name, np or count_in_name(path), "" if np else "the file names")]
 
 
 def _found_in(match: re.Match[str], line: int, name: str) -> list[_Found]:
@@ -160,7 +150,7 @@ def _found_in(match: re.Match[str], line: int, name: str) -> list[_Found]:
     return [_Found(line, measure, values[measure], values.get("epoch"), values.get("test_s")) for measure in told]
 
 
-def _reading(found: Sequence[_Found], name: str, np: int, counted_by: CountedBy) -> Reading:
+def _reading(found: Sequence[_Found], name: str, np: int, counted_by: str) -> Reading:
     values: dict[str, list[float]] = {}
     for each in found:
         values.setdefault(each.measure, []).append(each.value)
