@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 import msgspec
 
@@ -17,7 +17,6 @@ from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.scaling import Curve, Scaling
 from scalescope.steady import steadiness
 from scalescope.text import listed, plural
-from scalescope.units import format_seconds
 from scalescope.warmup import warmup_steps
 
 # What a log tells, by the field of its reading; the first that all logs tell is used.
@@ -62,7 +61,10 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
         raise UsageError(f"logs tell different things ({', '.join(told[:3])}): say with --pattern what to read of all")
     findings: list[str] = []
     if kind == "bare_rates":
-        by_np = {each.np: median(_steady(each.bare_rates)) for each in readings}
+        by_np = {
+            each.np: median(each.bare_rates[warmup_steps([1 / rate for rate in each.bare_rates]) :])
+            for each in readings
+        }
         are_totals, said = whose_rate(by_np, rename="say with --pattern and a group examples_per_s_{}")
         findings.append(said)
         for at, each in enumerate(readings):
@@ -94,53 +96,33 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
     )
 
 
-def _steady(rates: Sequence[float]) -> Sequence[float]:
-    return rates[warmup_steps([1 / rate for rate in rates]) :]
-
-
 def _observation(reading: Reading, kind: str, repetition: int) -> Observation:
     """A log as one run: what follows from the kind of figures it tells, and nothing else."""
     run = Observation(engine="", np=reading.np, round=repetition, rate=None, work=1.0)
     if kind == "train_s":
         return msgspec.structs.replace(run, whole_train_s=reading.train_s)
-    if kind in ("rates", "bare_rates"):
-        rates = _steady(reading.rates)
-        rate = median(rates)
-        return msgspec.structs.replace(run, rate=rate, mean_rate=fmean(rates), median_rate=rate, throughput=rate)
     if kind == "windows":
-        seconds, samples = zip(*reading.windows, strict=True)
-        paces = [each_s / each for each_s, each in reading.windows]
-        warmup = warmup_steps(paces)
-        first_s, steady_s = sum(seconds[:warmup]), sum(seconds[warmup:])
-        rate = sum(samples[warmup:]) / steady_s
-        return msgspec.structs.replace(
-            run,
-            rate=rate,
-            mean_rate=rate,
-            median_rate=1 / median(paces[warmup:]),
-            work=sum(samples),
-            parts={"warmup": first_s - sum(samples[:warmup]) / rate},
-            throughput=rate,
-            phases={"warmup": first_s, "steady": steady_s},
-        )
-    durations = reading.epochs if kind == "epochs" else reading.steps
-    warmup = warmup_steps(durations)
-    first, rest = durations[:warmup], durations[warmup:]
-    steady_s = median(rest)
-    evaluation = {"evaluation": sum(reading.tests)} if reading.tests else {}
-    return msgspec.structs.replace(
+        windows = list(reading.windows)
+    elif kind in ("epochs", "steps"):
+        windows = [(seconds, 1.0) for seconds in getattr(reading, kind)]
+    else:
+        windows = [(1 / rate, 1.0) for rate in reading.rates]
+    warmup = warmup_steps([seconds / work for seconds, work in windows])
+    pace_s = median(seconds / work for seconds, work in windows[warmup:])
+    first_s, first = map(sum, zip(*windows[:warmup], strict=True)) if warmup else (0.0, 0.0)
+    rest_s, rest = map(sum, zip(*windows[warmup:], strict=True))
+    run = msgspec.structs.replace(run, rate=1 / pace_s, mean_rate=rest / rest_s, median_rate=1 / pace_s, by_median=True)
+    if kind in ("rates", "bare_rates"):
+        return msgspec.structs.replace(run, throughput=1 / pace_s)
+    run = msgspec.structs.replace(
         run,
-        rate=1 / steady_s,
-        mean_rate=1 / fmean(rest),
-        median_rate=1 / steady_s,
-        by_median=True,
-        work=float(len(durations)),
-        parts={"warmup": sum(first) - warmup * steady_s, "uneven": sum(rest) - len(rest) * steady_s},
-        step_s=steady_s,
-        phases={"warmup": sum(first), "steady": sum(rest)} | evaluation,
-        steps=len(durations),
-        warmup_steps=warmup,
+        work=first + rest,
+        parts={"warmup": first_s - first * pace_s, "uneven": rest_s - rest * pace_s},
+        phases={"warmup": first_s, "steady": rest_s} | ({"evaluation": sum(reading.tests)} if reading.tests else {}),
     )
+    if kind == "windows":
+        return msgspec.structs.replace(run, throughput=1 / pace_s)
+    return msgspec.structs.replace(run, step_s=pace_s, steps=len(windows), warmup_steps=warmup)
 
 
 def _uneven(readings: Sequence[Reading], kind: str, observations: Sequence[Observation], curve: Curve) -> list[str]:
@@ -162,19 +144,17 @@ def _uneven(readings: Sequence[Reading], kind: str, observations: Sequence[Obser
 
 
 def _same_work(readings: Sequence[Reading]) -> list[str]:
-    """Report the work that all logs are taken to do, and evaluation that is part of their time.
+    """Report that all logs are taken to do the same work, where they do not tell it.
 
     Raises:
         UsageError: They tell that the work differs.
     """
-    evaluated = [f"{format_seconds(each.evaluation_s)} at np {each.np}" for each in readings if each.evaluation_s]
-    said = [f"evaluation is part of the train time: {listed(evaluated)}"] if evaluated else []
     if not all(reading.samples for reading in readings):
-        return [*said, "every log is taken to do the same work in all"]
+        return ["every log is taken to do the same work in all"]
     least, most = (pick(readings, key=lambda reading: reading.samples or 0.0) for pick in (min, max))
     if (most.samples or 0.0) > (1 + _SAME_WORK) * (least.samples or 0.0):
         raise UsageError(
             f"'{least.name}' trained on {least.samples:,.0f} samples and '{most.name}' on {most.samples:,.0f}: "
             "train each for the same number of epochs, or of samples"
         )
-    return said
+    return []
