@@ -59,7 +59,7 @@ def test_both_are_recognised_and_explained_on_the_command_line(scalescope: Comma
 )
 def test_a_file_without_times_names_what_adds_them(file: str, says: str) -> None:
     with pytest.raises(UsageError, match="has no t") as problem:
-        read_logs([DATA / file])
+        read_logs([DATA / file], [1])
     assert says in str(problem.value)
 
 

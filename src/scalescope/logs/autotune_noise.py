@@ -51,8 +51,10 @@ def noise_and_surface(
         ]
         for each in samples
     ]
-    is_known = repeats is not None and repeats.freedom >= _ENOUGH_REPEATS
-    white = WhiteKernel(max(repeats.relative**2 / spread, 1e-6), "fixed") if is_known else WhiteKernel(0.3, _NOISE)
+    white = WhiteKernel(0.3, _NOISE)
+    known = repeats if repeats and repeats.freedom >= _ENOUGH_REPEATS else None
+    if known:
+        white = WhiteKernel(max(known.relative**2 / spread, 1e-6), "fixed")
     kernel = ConstantKernel(1.0, _SIGNAL) * RBF([2.0] * len(places[0]), _LENGTHS) + white
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of values at their bounds, which are meant
@@ -63,7 +65,7 @@ def noise_and_surface(
     smoothed = [
         Smoothed(math.exp(value), math.sqrt(of_value)) for value, of_value in zip(values, variances, strict=True)
     ]
-    if is_known:
-        return repeats, smoothed
+    if known:
+        return known, smoothed
     left = len(samples) - sum(variances) / noise_variance  # what is followed by the surface tells no noise
     return Noise(relative=math.sqrt(noise_variance), source="neighbours", freedom=max(left, 1.0)), smoothed

@@ -49,8 +49,9 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
     """
     if np and len(np) != len(paths):
         raise UsageError(f"--np gives {len(np)} counts for {len(paths)} logs: give one per log, in the same order")
+    counts: list[int | None] = list(np) or [None] * len(paths)
     readings: list[Reading] = []
-    for path, count in zip(paths, np or [None] * len(paths), strict=True):
+    for path, count in zip(paths, counts, strict=True):
         if not pattern and is_trainer_file(path):
             readings.append(read_trainer_file(path, count))
         else:
@@ -61,10 +62,7 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
         raise UsageError(f"logs tell different things ({', '.join(told[:3])}): say with --pattern what to read of all")
     findings: list[str] = []
     if kind == "bare_rates":
-        by_np = {
-            each.np: median(each.bare_rates[warmup_steps([1 / rate for rate in each.bare_rates]) :])
-            for each in readings
-        }
+        by_np = {each.np: median(each.bare_rates) for each in readings}
         are_totals, said = whose_rate(by_np, rename="say with --pattern and a group examples_per_s_{}")
         findings.append(said)
         for at, each in enumerate(readings):
@@ -83,8 +81,8 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
     if kind in ("windows", "train_s"):
         findings += _same_work(readings)
     for where in sorted({reading.counted_by for reading in readings} - {""}):
-        counts = sorted({reading.np for reading in readings if reading.counted_by == where})
-        findings.append(f"numbers of processes come from {where}: {listed(counts)}")
+        read = sorted({reading.np for reading in readings if reading.counted_by == where})
+        findings.append(f"numbers of processes come from {where}: {listed(read)}")
     findings += without_one_process(curve)
     findings += [note for reading in readings for note in reading.notes]
     return Scaling(

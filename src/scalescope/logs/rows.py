@@ -120,8 +120,7 @@ def _table(lines: list[str], start: int, end: int, name: str, left_out: list[str
     for at, text in enumerate(heading):
         meaning = meaning_of(text)
         if meaning is None:
-            if text or any(cells[at] for _, cells in rows):
-                left_out.append(plain(text, 40) or f"{at + 1}")
+            left_out += [plain(text, 40)] if text else []
         elif meaning.name in columns:
             first, second = (plain(heading[each], 40) for each in (columns[meaning.name][0], at))
             raise UsageError(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from scalescope.errors import SeveralJobs, UsageError
 from scalescope.logs.curves import read_logs
@@ -16,7 +15,6 @@ from scalescope.records.scaling import Scaling
 from scalescope.records.store import load
 from scalescope.text import plain
 
-Kind = Literal["measurement", "scaling", "table", "log"]
 _RECORDS = ("measurement.json", "scaling.json")  # What a result folder holds, the more telling first
 _RECORD_ENDINGS = (".json", ".jsonl")
 _TABLE_ENDINGS = (".csv", ".tsv")
@@ -43,14 +41,14 @@ def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = 
     return load(files[0], Scaling) if kind == "scaling" else scaling_of(load(files[0], Measurement))
 
 
-def recognise(path: Path) -> Kind:
-    """Detect the kind of a file by its contents; one line that says what is understood when it is another."""
+def recognise(path: Path) -> str:
+    """Detect a measurement, scaling, table or log by the contents of a file; one line says what else is understood."""
     beginning = head(path)
     if is_trainer_file(path):
         return "log"
     if path.suffix.lower() in _RECORD_ENDINGS:
         kind = record_kind(path)
-        if kind == "measurement" or kind == "scaling":
+        if kind in ("measurement", "scaling"):
             return kind
         holds = f"holds a scalescope '{plain(kind, 30)}'" if kind else "is JSON of another program"
         raise UsageError(f"'{plain(path.name)}' {holds}: name {UNDERSTOOD}")

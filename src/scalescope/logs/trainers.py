@@ -58,8 +58,8 @@ def _with_history(log: Reading, history: list[dict[str, object]]) -> Reading:
     ended = next((entry for entry in reversed(history) if "train_runtime" in entry), None)
     if ended is None:
         raise UsageError(
-            f"'{log.name}' has no train_runtime, as in a checkpoint: call trainer.save_state() after trainer.train() and "
-            "name the file in its output folder"
+            f"'{log.name}' has no train_runtime, as in a checkpoint: call trainer.save_state() after trainer.train() "
+            "and name the file in its output folder"
         )
     train_s = _number(ended["train_runtime"], "train_runtime", log.name)
     rate = _number(ended.get("train_samples_per_second", 0.0), "train_samples_per_second", log.name)
@@ -89,8 +89,8 @@ def _with_metrics(log: Reading, path: Path) -> Reading:
     windows = tuple((later[0] - sooner[0], later[1] - sooner[1]) for sooner, later in pairwise(told))
     if not windows:
         raise UsageError(
-            f"'{log.name}' has no times: train with the callback ThroughputMonitor of lightning.pytorch.callbacks and a "
-            "window_size below the steps of the training, or name the log with the progress bars"
+            f"'{log.name}' has no times: train with the callback ThroughputMonitor of lightning.pytorch.callbacks "
+            "and a window_size below the steps of the training, or name the log with the progress bars"
         )
     if not all(is_possible(seconds) and is_possible(samples) for seconds, samples in windows):
         raise UsageError(f"'{log.name}' does not tell one training, whose time and samples grow: name the file of one")
