@@ -41,9 +41,14 @@ def read_autotune(path: Path) -> Autotune:
             level = 2 * MEASURED ** (1 / len(settings)) - 1  # one-sided, of the best of so many
             luck = _as_lead(t_width(noise.freedom, level) * noise.relative / math.sqrt(best.samples))
             verdict = "clear" if lead_next > needed else "among the best" if lead_median > luck else "noise"
-    columns = [{FUSION: each.knobs.fusion_threshold_mb, CYCLE: each.knobs.cycle_time_ms} for each in samples]
-    for column, sample in zip(columns, samples, strict=True):
-        column |= {name: float(value) for name, value in sample.knobs.switches.items()}
+    columns = [
+        {
+            FUSION: each.knobs.fusion_threshold_mb,
+            CYCLE: each.knobs.cycle_time_ms,
+            **{name: float(value) for name, value in each.knobs.switches.items()},
+        }
+        for each in samples
+    ]
     held = {name: value for name, value in columns[0].items() if all(each[name] == value for each in columns)}
     walked = [name for name in best.knobs.switches if name not in held]
     recommended = max(range(len(settings)), key=lambda at: _careful_score(settings[at], noise))

@@ -83,7 +83,7 @@ def read_samples(path: Path) -> Log:
 
 
 def place_of(knobs: Knobs) -> Place:
-    """Where knobs lie, by cells of 1.4 %: what rounds to one cell is one setting.
+    """The cell, 1.4 % wide, in which knobs lie: what rounds to one cell is one setting.
 
     The points that Horovod always tries, such as 5 ms and 4 MiB, lie near the middle of their cells.
     """
