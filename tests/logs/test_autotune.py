@@ -53,7 +53,7 @@ def test_samples_that_differ_in_the_last_digit_are_one_setting() -> None:
 
 def test_switches_that_were_walked_and_held_are_told_apart() -> None:
     record = read_autotune(WALKED)
-    assert {switch.name: switch.pairs for switch in record.walked} == {"hierarchical_allgather": 8, "cache_enabled": 8}
+    assert [switch.name for switch in record.walked] == ["hierarchical_allgather", "cache_enabled"]
     assert record.held == {"hierarchical_allreduce": 0.0, "torus_allreduce": 0.0}
     assert not read_autotune(HELD_SWITCHES).walked
     assert read_autotune(HELD_FUSION).held["tensor_fusion_threshold"] == 128
@@ -77,13 +77,12 @@ def test_none_of_the_real_choices_beat_the_noise() -> None:
         assert record.needed is not None
         assert record.lead_next < record.needed
         assert not record.default_tried
-        assert not any(setting.out_of_range for setting in record.settings)
 
 
-def test_a_held_value_may_lie_outside_of_the_space() -> None:
+def test_a_held_value_is_recommended_as_it_was_held() -> None:
     assert read_autotune(HELD_FUSION).environment == {
         "HOROVOD_FUSION_THRESHOLD": str(128 << 20),
-        "HOROVOD_CYCLE_TIME": "10",
+        "HOROVOD_CYCLE_TIME": "5.3",
     }
 
 
@@ -162,7 +161,6 @@ def test_a_setting_that_is_much_better_is_called_clear(tmp_path: Path) -> None:
     for seed in range(10):
         record = judged(tmp_path, planted_log(one_peak, 0.02, seed, samples=41))
         assert record.verdict == "clear"
-        assert record.alike == 1
         assert record.settings[record.recommended].knobs.fusion_threshold_mb == 8
         assert record.lead_next == pytest.approx(2, abs=0.3)
 
@@ -190,14 +188,6 @@ def two_ways(cache_off: float) -> str:
     return "\n".join([HEADER, *(f"0,0,0, {c},{cycle},{f},{score}" for c, cycle, f, score in [*rows, best]), ""])
 
 
-def test_the_gain_of_a_switch_comes_from_pairs_of_settings(tmp_path: Path) -> None:
-    (switch,) = judged(tmp_path, two_ways(cache_off=0.5)).walked
-    assert switch.name == "cache_enabled"
-    assert switch.gain is not None
-    assert switch.gain.value == pytest.approx(2)
-    assert (switch.pairs, switch.gain.interval) == (6, "t")
-
-
 def test_a_chosen_cache_off_is_told_as_not_applied(tmp_path: Path) -> None:
     record = judged(tmp_path, two_ways(cache_off=2))
     assert record.cache_not_applied
@@ -214,25 +204,6 @@ def test_the_default_counts_as_tried_where_it_was_held(tmp_path: Path) -> None:
     assert not judged(tmp_path, f"{HEADER}\n0,0,0, 0,1,128,90\n").default_tried
 
 
-def test_settings_outside_of_the_space_are_marked_and_negative_ones_are_not_recommended(tmp_path: Path) -> None:
-    rows = ["5,4,100", "50,32,60", "0.4,70,90", "10,-2,500"]
-    record = judged(tmp_path, "\n".join([HEADER, *(f"0,0,0, 1,{row}" for row in rows), ""]))
-    assert [setting.out_of_range for setting in record.settings] == [False, False, True, True]
-    assert record.winner == 3
-    assert record.environment == {"HOROVOD_FUSION_THRESHOLD": str(4 << 20), "HOROVOD_CYCLE_TIME": "5"}
-
-
-@pytest.mark.parametrize(
-    ("cycle_ms", "fusion_mb", "outside"),
-    [(1, 0, False), (100, 64, False), (0.99, 8, True), (100.1, 8, True), (5, -0.1, True), (5, 64.1, True)],
-)
-def test_autotune_searches_from_1_to_100_ms_and_up_to_64_mib(
-    tmp_path: Path, cycle_ms: float, fusion_mb: float, outside: bool
-) -> None:
-    record = judged(tmp_path, f"{HEADER}\n0,0,0, 1,5,4,90\n0,0,0, 1,{cycle_ms},{fusion_mb},60\n")
-    assert [setting.out_of_range for setting in record.settings] == [False, outside]
-
-
 def test_of_few_samples_the_setting_that_was_measured_more_often_is_trusted_more(tmp_path: Path) -> None:
     rows = ("5,4,95", "5,4,100", "5,4,105", "50,32,101")
     record = judged(tmp_path, "\n".join([HEADER, *(f"0,0,0, 1,{row}" for row in rows), ""]))
@@ -247,4 +218,4 @@ def test_of_few_samples_the_setting_that_was_measured_more_often_is_trusted_more
 def test_noise_of_few_samples_is_unknown(tmp_path: Path) -> None:
     record = judged(tmp_path, f"{HEADER}\n0,0,0, 1,5,4,90\n0,0,0, 1,50,32,60\n")
     assert record.noise is None
-    assert (record.verdict, record.alike, record.lead_next) == ("unknown", None, pytest.approx(0.5))
+    assert (record.verdict, record.lead_next) == ("unknown", pytest.approx(0.5))

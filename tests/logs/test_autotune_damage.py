@@ -44,7 +44,9 @@ def test_columns_are_found_by_their_names(tmp_path: Path) -> None:
 
 
 def test_a_log_without_samples_says_what_to_do() -> None:
-    with pytest.raises(UsageError, match=r"has no samples: autotune needs more steps than this run made.*train longer"):
+    with pytest.raises(
+        UsageError, match=r"has no samples that can be read: autotune needs more steps than this run made.*train longer"
+    ):
         read_autotune(DATA / "gloo_short_run.csv")
 
 
@@ -87,7 +89,7 @@ def test_bad_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     record = judged(tmp_path, b"\n".join([HEADER.encode(), good[0], *bad, good[1], b"\0\0\0\0", b""]))
     assert scores(record) == [80, 90]
     assert record.lost.events == len(bad)
-    assert record.lost.reason == "line 3 is not a row of numbers, and 5 more"
+    assert record.lost.reason == "line 3 is not a whole row of numbers, and 5 more"
 
 
 def test_rows_with_absurd_numbers_are_left_out(tmp_path: Path) -> None:
@@ -99,19 +101,13 @@ def test_rows_with_absurd_numbers_are_left_out(tmp_path: Path) -> None:
 def test_of_two_logs_in_one_file_the_last_is_read(tmp_path: Path) -> None:
     record = judged(tmp_path, HELD_SWITCHES.read_text() + HELD_FUSION.read_text())
     assert scores(record) == scores(read_autotune(HELD_FUSION))
-    assert "belongs to an earlier log in the same file" in record.lost.reason
-
-
-def test_a_file_too_large_for_a_log_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="larger than 128 KiB"):
-        judged(tmp_path, HEADER.encode() + b"\n" + b"0" * (1 << 17))
 
 
 def test_very_many_rows_are_read(tmp_path: Path) -> None:
-    rows = [f"0,0,0, 1,5,{fusion / 75:.6g},{100 + fusion % 7}" for fusion in range(1_000)]
+    rows = [f"0,0,0, 1,5,{fusion / 75:.6g},{100 + fusion % 7}" for fusion in range(20_000)]
     record = judged(tmp_path, "\n".join([HEADER, *rows, ""]))
-    assert len(record.samples) == 1_000
-    assert sum(setting.samples for setting in record.settings) == 1_000
+    assert len(record.samples) == 20_000
+    assert sum(setting.samples for setting in record.settings) == 20_000
 
 
 row_like = st.lists(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalescope.logs.epochs import excess_sentence, first_epoch_excess, slower_sentences, testing_sentence
+from scalescope.logs.epochs import excess_sentence, first_epoch_excess, testing_sentence
 from scalescope.measurement.verdict import which_to_trust
 from scalescope.records.scaling import Curve, Estimate, Loss, ScalingPoint
 
@@ -34,70 +34,39 @@ def test_the_excess_is_what_warmup_takes_beyond_steady_epochs() -> None:
     assert first_epoch_excess(epochs({1: 2.0, 2: 3.0}, warmup=2)) == pytest.approx({1: 2.0, 2: 3.0})
 
 
+APPEARS = "; the excess appears at {} processes and does not grow: a one-time cost of starting several processes"
+
+
 @pytest.mark.parametrize(
     ("excess", "said"),
     [
-        ({1: 5.0}, "the first epoch costs 5.0 s more than a steady one on 1 process"),
-        (
-            {1: 0.5, 2: 22.2, 4: 21.9},
-            "the first epoch costs 22.2 s more than a steady one on 2 processes and 21.9 s on 4, 0.5 s on 1: the "
-            "excess appears at 2 processes and does not grow, a one-time cost of starting several processes",
-        ),
-        (
-            {1: 0.5, 2: 2.9, 4: 5.0},
-            "the first epoch costs 0.5 s more than a steady one on 1 process, 2.9 s on 2 and 5.0 s on 4",
-        ),
-        (
-            {1: 5.0, 2: 6.0, 4: 7.0},
-            "the first epoch costs 5.0 s more than a steady one on 1 process, 6.0 s on 2 and 7.0 s on 4",
-        ),
-        (
-            {1: 5.0, 2: 8.0, 4: 14.0},
-            "the first epoch costs 5.0 s more than a steady one on 1 process, 8.0 s on 2 and 14.0 s on 4",
-        ),
-        (
-            {1: 5.0, 2: 9.0, 4: 4.0},
-            "the first epoch costs 5.0 s more than a steady one on 1 process, 9.0 s on 2 and 4.0 s on 4",
-        ),
+        ({1: 5.0}, "5 s at np 1"),
+        ({1: 0.5, 2: 22.2, 4: 21.9}, "500 ms at np 1, 22.2 s at np 2 and 21.9 s at np 4" + APPEARS.format(2)),
+        ({1: 0.0, 2: 0.5, 4: 20.0}, "0 us at np 1, 500 ms at np 2 and 20 s at np 4" + APPEARS.format(4)),
+        ({1: 0.5, 2: 2.9, 4: 5.0}, "500 ms at np 1, 2.9 s at np 2 and 5 s at np 4"),
+        ({1: 5.0, 2: 6.0, 4: 7.0}, "5 s at np 1, 6 s at np 2 and 7 s at np 4"),
+        ({1: 5.0, 2: 8.0, 4: 14.0}, "5 s at np 1, 8 s at np 2 and 14 s at np 4"),
+        ({1: 5.0, 2: 9.0, 4: 4.0}, "5 s at np 1, 9 s at np 2 and 4 s at np 4"),
     ],
 )
 def test_excess_sentence_by_processes(excess: dict[int, float], said: str) -> None:
-    assert excess_sentence(epochs(excess)) == said
+    assert excess_sentence(epochs(excess)) == f"the first epochs cost more than steady ones: {said}"
 
 
-def test_excess_sentence_names_single_runs_and_several_warmup_epochs() -> None:
-    assert excess_sentence(epochs({1: 5.0, 2: 9.0}, launches=1)).startswith("in one run each the first epoch costs")
-    assert excess_sentence(epochs({1: 5.0}, warmup=3)).startswith("the first epochs (up to 3) cost 5.0 s")
-    assert excess_sentence(epochs({1: 0.0}, warmup=0)) == "the first epoch takes no longer than the others"
+def test_excess_sentence_without_warmup() -> None:
+    assert excess_sentence(epochs({1: 0.0}, warmup=0)) == "the first epochs take no longer than the others"
     assert excess_sentence(epochs({})) == ""
 
 
-def test_testing_sentence_has_time_per_epoch_and_speedup() -> None:
+def test_testing_sentence_has_time_per_epoch() -> None:
     def curve(*seconds: tuple[int, float]) -> Curve:
         points = tuple(ScalingPoint(engine="", np=np, steps=5, phases={"evaluation": 5 * each}) for np, each in seconds)
         return Curve(engine="", scaling="", baseline_np=1, work_unit="epochs", points=points)
 
     assert testing_sentence(curve((1, 6.0), (2, 4.0))) == (
-        "testing takes 6 s on 1 and 4 s on 2 processes per epoch, 1.50x as fast on 2 as on 1; "
-        "epochs and speedups are those of training alone"
+        "testing, per epoch: 6 s at np 1 and 4 s at np 2; epochs and speedups are those of training alone"
     )
-    assert testing_sentence(curve((1, 6.0))).startswith("testing takes 6 s on 1 process per epoch; ")
     assert testing_sentence(curve((1, 0.0))) == ""
-
-
-def test_slower_training_with_faster_epochs_gets_a_sentence() -> None:
-    def curve(train: float, steady: float, steps: int = 5) -> Curve:
-        first = ScalingPoint(engine="", np=1, steps=5)
-        speedup = {"train": exactly(train), "steady": exactly(steady)}
-        second = ScalingPoint(engine="", np=2, steps=steps, speedup=speedup)
-        return Curve(engine="", scaling="", baseline_np=1, work_unit="epochs", points=(first, second))
-
-    assert slower_sentences(curve(0.9, 1.5)) == [
-        "in one run each over these 5 epochs 2 processes were slower than 1 (0.90x) although a steady epoch was "
-        "1.50x as fast"
-    ]
-    assert "over their 4 epochs" in slower_sentences(curve(0.9, 1.5, steps=4))[0]
-    assert slower_sentences(curve(1.0, 1.5)) == slower_sentences(curve(0.9, 1.0)) == []
 
 
 def trusted(scaling: str = "strong", uneven: float = 0.0, fixed_s: float = 50.0, **speedups: float) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def test_files_of_different_kinds_are_refused(tmp_path: Path) -> None:
     table, log = written(tmp_path / "t.csv", TABLE), written(tmp_path / "run.log", LOG)
     with pytest.raises(UsageError, match="name something to explain: "):
         explain([])
-    with pytest.raises(UsageError, match=r"'t.csv' is a table and 'run.log' is a log: explain one kind at a time"):
+    with pytest.raises(UsageError, match=r"'t.csv' is a table, 'run.log' is a log: explain one kind at a time"):
         explain([table, log])
     with pytest.raises(SeveralJobs, match="2 files of one kind, each a table: explain one at a time, or several logs"):
         explain([table, written(tmp_path / "u.csv", TABLE)])

@@ -42,7 +42,7 @@ from scalescope.logs.tables import read_table
         ("images_per_s_total", "rate_total", 1),
         ("Total throughput", "rate_total", 1),
         ("Speedup", "recomputed", 1),
-        ("Speed-up (train)", "speedup", 1),
+        ("Speed-up (train)", "recomputed", 1),
         ("speedup end to end", "recomputed", 1),
         ("Speedup (examples/s)", "recomputed", 1),
         ("Parallel efficiency (%)", "recomputed", 1),
@@ -156,8 +156,16 @@ def test_two_tables_of_the_same_process_counts_are_one(table) -> None:
 
 @pytest.mark.parametrize("row", ["2", "1\t200\t1.00\n1"], ids=["another count", "one count twice"])
 def test_two_tables_of_other_process_counts_are_refused(table, row: str) -> None:
-    with pytest.raises(UsageError, match="holds 2 tables of different process counts: keep one"):
+    with pytest.raises(
+        UsageError, match="holds 2 tables that are not one by their process counts and columns: keep one"
+    ):
         table(TWO_TABLES.format(row), "lab.md")
+
+
+def test_tables_of_two_trainings_are_not_mixed(table) -> None:
+    one = "GPUs\tTrain time(s)\n1\t{}\n2\t{}\n\n"
+    with pytest.raises(UsageError, match="holds 2 tables"):
+        table("ResNet\n" + one.format(100, 60) + "VGG\n" + one.format(300, 160))
 
 
 def test_a_table_may_be_wide(table) -> None:
@@ -176,7 +184,7 @@ def test_long_lines_around_a_table_take_no_long_time(table, junk: str) -> None:
 
 def test_columns_that_are_not_understood_are_named_once(table) -> None:
     scaling = table("np,colour,train_s,mood\n1,red,10,good\n2,blue,6,bad\n")
-    assert "not understood and left out: columns 'colour', 'mood'" in scaling.findings
+    assert "columns that are not understood are left out: 'colour', 'mood'" in scaling.findings
 
 
 # What cannot be read
@@ -186,9 +194,9 @@ def test_columns_that_are_not_understood_are_named_once(table) -> None:
     ("text", "says"),
     [
         ("a,b\n1,2\n", "name columns np"),
-        ("train_s,init_s\n1,2\n", "no column of process counts: name one np"),
-        ("np,colour\n1,2\n", "neither times nor rates: name its columns"),
-        ("np,epoch time (s)\n1,2\n", "neither times nor rates: name its columns"),
+        ("train_s,init_s\n1,2\n", "a column of process counts and one of times or rates: separate cells"),
+        ("np,colour\n1,2\n", "one of times or rates: separate cells"),
+        ("np,epoch time (s)\n1,2\n", "one of times or rates: separate cells"),
         ("gpus,gpu,train_s\n1,A100,2\n", "both mean np: rename or remove one"),
         ("np,train_s\n", "no rows: add one"),
         ("np,train_s\n1,100\n2,fast\n", "line 3, column 'train_s': 'fast' is no number"),
@@ -196,17 +204,17 @@ def test_columns_that_are_not_understood_are_named_once(table) -> None:
         ("np,train_s\n1,0\n", "line 2, column 'train_s': '0' is not possible for a training"),
         ("np,train_s\n1,-5\n", "'-5' is not possible for a training"),
         ("np,train_s\n0,5\n", "column 'np': '0' is not possible for a training"),
-        ("np,train_s\n1.5,5\n", "'1.5' is no whole number"),
+        ("np,train_s\n1.5,5\n", "'1.5' is not possible for a training"),
         ("np,train_s\n1,5\n,3\n", "line 3 says no number of processes"),
         ("np,train_s\none,5\n", "line 2, column 'np': 'one' is no number"),
         ("np,train_s\n1,1,234\n", "has 3 cells where the heading has 2: put numbers with separators"),
         ("np,train_s,training time (s)\n1,5,6\n", "both mean train_s: rename or remove one"),
-        ("np,train_s,total_s\n1,100,90\n", "line 2: the total of 90 s is less than the train time: correct the row"),
+        ("np,train_s,total_s\n1,100,90\n", "line 2: the total of 90 s is less than a part: correct the row"),
         ("np,scaling,train_s\n1,stong,90\n", "'stong' is neither strong nor weak"),
         ("only text\n", "name columns np"),
         ("np;train_s\n1;100\n", "separate cells by commas or tabs"),
-        (b"np,train_s\n1,5 \xe9\n", "not UTF-8 (line 2): iconv"),
-        (b"np,train_s\n1,5\0\n", "binary"),
+        (b"np,train_s\n1,5 \xe9\n", "is no number such as 1,234.5"),
+        (b"np,train_s\n1,5\0\n", "no text in UTF-8"),
         ("", "is empty"),
         ("\n \n", "is empty"),
     ],

@@ -50,7 +50,6 @@ def test_the_terminal_tells_what_was_tried_and_what_to_set(walked: Autotune) -> 
     assert "36 samples of 30 settings; its last row selects line 33" in told
     assert "samples of one setting scatter by 26 %" in told
     assert "from settings that were sampled again, 6 repeats" in told
-    assert "15 of 30 settings cannot be told apart from it" in told
     assert "the default (128 MiB, 1 ms) was never tried: nothing here says that the choice beats it" in told
     assert "the score that won, 166.8, is the best of 3 samples: the lowest is 141.9" in told
     assert "HOROVOD_HIERARCHICAL_ALLGATHER=1 HOROVOD_CACHE_CAPACITY=1024" in shown(walked, width=80)  # one line

@@ -1,5 +1,6 @@
-"""Reads the log of Horovod's autotune: its header, its samples, and what of it is damaged."""
+"""Reads the log of Horovod's autotune: its header, its samples, and how much of it is damaged."""
 
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +12,11 @@ from scalescope.text import plain
 from scalescope.units import is_possible
 
 CYCLE, FUSION, SCORE = "cycle_time_ms", "tensor_fusion_threshold", "score"
-_LARGEST = 1 << 17  # Bytes of a file: autotune makes a few hundred samples, and each is compared with all before it
 _BEGINNING = 20  # Lines among which the header is looked for
 _SANE = 1e6  # Milliseconds and mebibytes that no setting reaches
-_SAME = 0.01  # Settings that are this near to each other are one: 1 % of the value, or this many ms or MiB
 _AROUND = "\ufeff\0 \r\t"
+
+Place = tuple[int, int, tuple[bool, ...]]
 
 
 class Log(NamedTuple):
@@ -33,67 +34,61 @@ def is_autotune_log(beginning: str) -> bool:
 
 
 def read_samples(path: Path) -> Log:
-    """Every sample that can be read; settings that are practically equal are one.
+    """Every sample below the last header; settings that are practically equal are one.
 
     Raises:
         UsageError: There is none; it names the next action.
     """
     shown = plain(str(path))
-    with reading(path), open(path, "rb") as file:
-        data = file.read(_LARGEST + 1)
-    if len(data) > _LARGEST:
-        raise UsageError(f"'{shown}' is larger than {_LARGEST >> 10} KiB and no autotune log: name another file")
-    lines = data.decode(errors="replace").split("\n")
-    headers = [at for at, line in enumerate(lines) if _header(line)]
-    if not headers:
+    with reading(path):
+        lines = path.read_bytes().decode(errors="replace").split("\n")
+    start = max((at for at, line in enumerate(lines) if _header(line)), default=None)
+    if start is None:
         raise UsageError(
             f"'{shown}' is no log of Horovod's autotune: no line names {CYCLE}, {FUSION} and {SCORE}; "
             "name the file of HOROVOD_AUTOTUNE_LOG with its first line"
         )
-    first, start = headers[0], headers[-1]
     columns = _header(lines[start])
     samples: list[Sample] = []
-    settings: list[Knobs] = []
-    unread = [(at + 1, "belongs to an earlier log in the same file") for at in range(first + 1, start)]
+    settings: dict[Place, int] = {}
+    unread: list[int] = []
+    best: tuple[Knobs, float] | None = None
+    finished = False
     for number, line in enumerate(lines[start + 1 :], start=start + 2):
-        sample = _sample(number, line, columns, settings)
-        has_end = number < len(lines)
-        if sample and (has_end or _repeats_the_best(sample, samples)):
-            samples.append(sample)
-        elif line.strip(_AROUND) and (has_end or samples):
-            unread.append((number, "is not a row of numbers" if has_end else "has no end and may be cut in a number"))
-    if unread and not samples:
-        raise UsageError(
-            f"'{shown}' has lines below its header ({len(unread):,}) and none can be read: name an undamaged copy"
-        )
+        if not line.strip(_AROUND):
+            continue
+        found = _row(line, columns)
+        if found is None or (number == len(lines) and found != best):  # without its line feed it may be cut
+            unread.append(number)
+            continue
+        finished = found == best
+        knobs, score = found
+        if best is None or score > best[1]:
+            best = found
+        setting = settings.setdefault(place_of(knobs), len(settings))
+        samples.append(Sample(line=number, setting=setting, knobs=knobs, score=score))
     if not samples:
         raise UsageError(
-            f"'{shown}' has no samples: autotune needs more steps than this run made, about 200 for its first sample; "
-            "train longer, or set HOROVOD_AUTOTUNE_WARMUP_SAMPLES=1 and HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE=2 (10 steps "
-            "each)"
+            f"'{shown}' has no samples that can be read: autotune needs more steps than this run made, about 200 for "
+            "its first sample; train longer, or set HOROVOD_AUTOTUNE_WARMUP_SAMPLES=1 and "
+            "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE=2 (10 steps each)"
         )
-    finished = _repeats_the_best(samples[-1], samples[:-1])
     more = f", and {len(unread) - 1:,} more" if len(unread) > 1 else ""
     lost = Loss(
         events=len(unread),
-        bytes=sum(len(lines[number - 1]) for number, _ in unread),
-        reason=f"line {unread[0][0]} {unread[0][1]}{more}" if unread else "",
+        bytes=sum(len(lines[number - 1]) for number in unread),
+        reason=f"line {unread[0]} is not a whole row of numbers{more}" if unread else "",
     )
     return Log(columns, samples[:-1] if finished else samples, finished, lost)
 
 
-def same_place(one: Knobs, other: Knobs) -> bool:
-    """Compare cycle time and fusion threshold up to rounding."""
-    cycle, cycle_of_other = one.cycle_time_ms, other.cycle_time_ms
-    if abs(cycle - cycle_of_other) > _SAME * max(abs(cycle), abs(cycle_of_other), 1.0):
-        return False
-    fusion, fusion_of_other = one.fusion_threshold_mb, other.fusion_threshold_mb
-    return abs(fusion - fusion_of_other) <= _SAME * max(abs(fusion), abs(fusion_of_other), 1.0)
+def place_of(knobs: Knobs) -> Place:
+    """The cell, 1.4 % wide, in which knobs lie: what rounds to one cell is one setting.
 
-
-def _repeats_the_best(sample: Sample, samples: list[Sample]) -> bool:
-    best = max(samples, key=lambda each: each.score, default=None)
-    return best is not None and (sample.knobs, sample.score) == (best.knobs, best.score)
+    The points that Horovod always tries, such as 5 ms and 4 MiB, lie near the middle of their cells.
+    """
+    cells = [round(50 * math.log2(max(value, 0.1))) for value in (knobs.cycle_time_ms, knobs.fusion_threshold_mb)]
+    return cells[0], cells[1], tuple(knobs.switches.values())
 
 
 def _header(line: str) -> tuple[str, ...]:
@@ -102,8 +97,8 @@ def _header(line: str) -> tuple[str, ...]:
     return names if {CYCLE, FUSION, SCORE} <= set(names) else ()
 
 
-def _sample(number: int, line: str, columns: tuple[str, ...], settings: list[Knobs]) -> Sample | None:
-    """The numbers of a row that Horovod could have written; None for anything else. A new setting joins `settings`."""
+def _row(line: str, columns: tuple[str, ...]) -> tuple[Knobs, float] | None:
+    """The knobs and the score of a row that Horovod could have written; None for anything else."""
     cells = [cell.strip(_AROUND) for cell in line.split(",")]
     if len(cells) != len(columns):
         return None
@@ -113,11 +108,6 @@ def _sample(number: int, line: str, columns: tuple[str, ...], settings: list[Kno
         switches = {name: bool(("0", "1").index(by_name[name])) for name in SWITCHES if name in by_name}
     except ValueError:
         return None
-    if not (abs(cycle) <= _SANE and abs(fusion) <= _SANE and is_possible(score)):
+    if not (0 < cycle <= _SANE and 0 <= fusion <= _SANE and is_possible(score)):
         return None
-    knobs = Knobs(fusion_threshold_mb=fusion, cycle_time_ms=cycle, switches=switches)
-    for at, known in enumerate(settings):
-        if same_place(known, knobs) and known.switches == switches:
-            return Sample(line=number, setting=at, knobs=knobs, score=score)
-    settings.append(knobs)
-    return Sample(line=number, setting=len(settings) - 1, knobs=knobs, score=score)
+    return Knobs(fusion_threshold_mb=fusion, cycle_time_ms=cycle, switches=switches), score

@@ -1,37 +1,35 @@
 """Noise of the samples of Horovod's autotune, and scores smoothed over neighbouring settings."""
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import product
+import warnings
+from collections.abc import Sequence
 from statistics import pvariance, variance
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from scalescope.records.autotune import Noise, Sample
 
 _ENOUGH_REPEATS = 4  # Degrees of freedom from which on repeats alone tell the noise
 _FEWEST = 6  # Samples for a surface
 MOST = 200  # Samples that a surface is put through; it takes their third power
-_LENGTHS = (1.0, 2.0, 4.0)  # Octaves of cycle time or fusion threshold over which scores stay alike
-_SWITCH_LENGTHS = (3.0, 1.0)
-_SIGNALS = (0.1, 1.0)
-_NOISES = (0.003, 0.02, 0.1, 0.3, 0.6, 1.0)  # Variances, relative to that of all samples
+_LENGTHS = (1.0, 8.0)  # Octaves of cycle time or fusion threshold over which scores stay alike
+_SIGNAL = (0.1, 2.0)  # Variance of the surface, relative to that of all samples
+_NOISE = (0.02, 1.0)  # And of the noise: below, the likeliest surface goes through every sample
 
 
-class Surface(NamedTuple):
-    """A smooth function of the knobs, in logarithms of scores."""
+class Smoothed(NamedTuple):
+    """What a sample and its neighbours make likely."""
 
-    values: NDArray[np.float64]  # At the samples
-    errors: NDArray[np.float64]  # Standard errors of the values
-    freedom: float  # Samples, less what the surface takes to follow them
+    score: float
+    error: float  # Relative standard error
 
 
 def noise_and_surface(
     samples: Sequence[Sample], groups: Sequence[Sequence[float]]
-) -> tuple[Noise | None, Surface | None]:
-    """The noise, from repeats where there are enough of them, and the surface that it leaves; None for too few."""
+) -> tuple[Noise | None, list[Smoothed]]:
+    """The noise, and every sample smoothed; None and no samples where there are too few of them.
+
+    Noise is that of repeats where there are enough of them, or else what a Gaussian process leaves over.
+    """
     repeats = None
     freedom = sum(len(group) - 1 for group in groups)
     if freedom:
@@ -40,49 +38,34 @@ def noise_and_surface(
     logs = [math.log(sample.score) for sample in samples]
     spread = pvariance(logs)
     if len(samples) < _FEWEST or spread == 0:
-        return repeats, None
-    if repeats and repeats.freedom >= _ENOUGH_REPEATS:
-        return repeats, _smooth(samples, logs, repeats.relative**2 / spread)
-    # Every surface counts as much as it is likely: the likeliest alone may go through every sample.
-    fits = list(_fits(samples, logs, _NOISES))
-    likeliest = max(fit.log_marginal_likelihood_value_ for fit in fits)
-    weights = [math.exp(fit.log_marginal_likelihood_value_ - likeliest) for fit in fits]
-    share = sum(weight * fit.alpha for weight, fit in zip(weights, fits, strict=True)) / sum(weights)
-    surface = _smooth(samples, logs, share)
-    return Noise(relative=math.sqrt(share * spread), source="neighbours", freedom=surface.freedom), surface
-
-
-def _smooth(samples: Sequence[Sample], logs: Sequence[float], share: float) -> Surface:
-    """The likeliest surface through samples of which noise has this share of the variance."""
-    fit = max(_fits(samples, logs, [max(share, 1e-6)]), key=lambda each: each.log_marginal_likelihood_value_)
-    places = _places(samples)
-    values, errors = fit.predict(places, return_std=True)
-    signal = fit.kernel_(places)
-    followed = np.trace(np.linalg.solve(signal + fit.alpha * np.eye(len(places)), signal))
-    return Surface(values, errors, max(len(places) - float(followed), 1.0))
-
-
-def _fits(samples: Sequence[Sample], logs: Sequence[float], noises: Sequence[float]) -> Iterator[Any]:
-    """scikit-learn's Gaussian processes of every smoothness, signal and noise."""
+        return repeats, []
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-    places = _places(samples)
-    switched = len({tuple(sample.knobs.switches.values()) for sample in samples}) > 1
-    for length, apart in product(_LENGTHS, _SWITCH_LENGTHS if switched else _SWITCH_LENGTHS[:1]):
-        lengths = [length, length, *[apart] * (len(places[0]) - 2)]
-        for signal, noise in product(_SIGNALS, noises):
-            kernel = ConstantKernel(signal) * RBF(lengths)
-            yield GaussianProcessRegressor(kernel, alpha=noise, optimizer=None, normalize_y=True).fit(places, logs)
-
-
-def _places(samples: Sequence[Sample]) -> list[list[float]]:
-    """Octaves of cycle time and fusion threshold, and the switches."""
-    return [
+    places = [
         [
             math.log2(max(each.knobs.cycle_time_ms, 0.1)),
-            math.log2(1 + max(each.knobs.fusion_threshold_mb, 0.0)),
+            math.log2(1 + each.knobs.fusion_threshold_mb),
             *map(float, each.knobs.switches.values()),
         ]
         for each in samples
     ]
+    white = WhiteKernel(0.3, _NOISE)
+    known = repeats if repeats and repeats.freedom >= _ENOUGH_REPEATS else None
+    if known:
+        white = WhiteKernel(max(known.relative**2 / spread, 1e-6), "fixed")
+    kernel = ConstantKernel(1.0, _SIGNAL) * RBF([2.0] * len(places[0]), _LENGTHS) + white
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of values at their bounds, which are meant
+        fit = GaussianProcessRegressor(kernel, normalize_y=True).fit(places, logs)
+    values, deviations = fit.predict(places, return_std=True)
+    noise_variance = float(fit.kernel_.k2.noise_level) * spread
+    variances = [max(float(each) ** 2 - noise_variance, 0.0) for each in deviations]  # of the surface alone
+    smoothed = [
+        Smoothed(math.exp(value), math.sqrt(of_value)) for value, of_value in zip(values, variances, strict=True)
+    ]
+    if known:
+        return known, smoothed
+    left = len(samples) - sum(variances) / noise_variance  # what is followed by the surface tells no noise
+    return Noise(relative=math.sqrt(noise_variance), source="neighbours", freedom=max(left, 1.0)), smoothed

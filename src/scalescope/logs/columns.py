@@ -11,9 +11,8 @@ _EXAMPLE = r"(?:examples?|ex|images?|imgs?|samples?|sequences?|tokens?|items?)"
 _COUNT = r"(?:(?:n|num|number|no|of|total|mpi) )*"
 # Headings are matched in lower case with single spaces, `/` as ` per `, without units of time and words such as mean.
 MEANINGS = {
-    "speedup": r"speed ?ups? train(?:ing)?",
     "recomputed": r"phase .*|.*efficiency.*|.* (?:low|high|ideal|linear)|interval|what|threads per rank|warmup steps"
-    r"|baseline (?:np|engine)|speed ?ups?(?: .*)?",
+    r"|baseline (?:np|engine)|launches|speed ?ups?(?: .*)?",
     "engine": r"engine|framework",
     "scaling": r"scaling",
     "global_batch": r"(?:global|total|effective) batch(?: ?size)?",
@@ -24,7 +23,6 @@ MEANINGS = {
     "bare_rate": rf"{_EXAMPLE} per|throughput(?: {_EXAMPLE} per)?",
     "np": rf"{_COUNT}{_WORKER}|n|world size",
     "nodes": rf"{_COUNT}(?:nodes?|hosts?)",
-    "launches": r"launches",
     "steps": rf"{_COUNT}steps",
     "step_s": r"(?:time )?(?:per )?(?:step|iter(?:ation)?)(?: time)?",
     "fixed_s": r"fixed",

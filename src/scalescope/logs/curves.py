@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.logs.assumptions import rounds, whose_rate
-from scalescope.logs.epochs import excess_sentence, slower_sentences, testing_sentence
+from scalescope.logs.assumptions import rounds, whose_rate, without_one_process
+from scalescope.logs.epochs import excess_sentence, testing_sentence
 from scalescope.logs.lines import Reading, read_log
 from scalescope.logs.trainers import is_trainer_file, read_trainer_file
 from scalescope.measurement.curves import Frame, make_curve
@@ -17,7 +17,6 @@ from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.scaling import Curve, Scaling
 from scalescope.steady import steadiness
 from scalescope.text import listed, plural
-from scalescope.units import format_seconds
 from scalescope.warmup import warmup_steps
 
 # What a log tells, by the field of its reading; the first that all logs tell is used.
@@ -28,6 +27,10 @@ _KINDS = {
     "rates": "rates",
     "bare_rates": "rates without saying whose",
     "train_s": "a train time",
+}
+_ASSUMED = {
+    "epochs": "an epoch is taken as the same work at every number of processes",
+    "steps": "a step is taken as the same work at every number of processes, as with a shared batch",
 }
 _SAME_PACE = 0.01  # Efficiencies by the mean and by the median that differ by more are both shown
 _SAME_WORK = 0.01  # Trainings whose samples differ by more did not do the same
@@ -53,54 +56,42 @@ def read_logs(paths: Sequence[Path], np: Sequence[int] = (), pattern: str = "") 
             readings.append(read_trainer_file(path, count))
         else:
             readings += read_log(path, count, pattern)
-    kind = _told_by_all(readings)
+    kind = next((kind for kind in _KINDS if all(getattr(reading, kind) for reading in readings)), None)
+    if kind is None:
+        told = [f"'{each.name}' {next(_KINDS[kind] for kind in _KINDS if getattr(each, kind))}" for each in readings]
+        raise UsageError(f"logs tell different things ({', '.join(told[:3])}): say with --pattern what to read of all")
     findings: list[str] = []
     if kind == "bare_rates":
-        readings, said = _as_totals(readings)
+        by_np = {each.np: median(each.bare_rates) for each in readings}
+        are_totals, said = whose_rate(by_np, rename="say with --pattern and a group examples_per_s_{}")
         findings.append(said)
+        for at, each in enumerate(readings):
+            rates = tuple(rate if are_totals else each.np * rate for rate in each.bare_rates)
+            readings[at] = msgspec.structs.replace(each, rates=rates)
     repetitions = rounds([reading.np for reading in readings])
     observations = [
         _observation(reading, kind, repetition) for reading, repetition in zip(readings, repetitions, strict=True)
     ]
     unit = kind if kind in ("epochs", "steps") else "samples"
     curve = make_curve(observations, Frame(engine="", work_unit=unit))
-    findings += _findings(kind, readings, observations, curve)
-    notes = [note for reading in readings for note in reading.notes]
+    if kind == "epochs":
+        findings += filter(None, (excess_sentence(curve), testing_sentence(curve)))
+    if kind in _ASSUMED:
+        findings += [*_uneven(readings, kind, observations, curve), _ASSUMED[kind]]
+    if kind in ("windows", "train_s"):
+        findings += _same_work(readings)
+    for where in sorted({reading.counted_by for reading in readings} - {""}):
+        read = sorted({reading.np for reading in readings if reading.counted_by == where})
+        findings.append(f"numbers of processes come from {where}: {listed(read)}")
+    findings += without_one_process(curve)
+    findings += [note for reading in readings for note in reading.notes]
     return Scaling(
         what=", ".join(dict.fromkeys(reading.name for reading in readings)),
         source="logs",
         curves=(curve,),
         trust=which_to_trust((curve,)),
-        findings=tuple(dict.fromkeys([*findings, *notes, *what_stands_out((curve,))])),
+        findings=tuple(dict.fromkeys([*findings, *what_stands_out((curve,))])),
     )
-
-
-def _told_by_all(readings: Sequence[Reading]) -> str:
-    """The kind of figures that curves are made of."""
-    for kind in _KINDS:
-        if all(getattr(reading, kind) for reading in readings):
-            return kind
-    first, *others = [next(words for kind, words in _KINDS.items() if getattr(each, kind)) for each in readings]
-    at = next(at for at, words in enumerate(others) if words != first)
-    raise UsageError(
-        f"'{readings[0].name}' tells {first} and '{readings[at + 1].name}' tells {others[at]}: "
-        "name logs of one kind, or say with --pattern what to read"
-    )
-
-
-def _as_totals(readings: Sequence[Reading]) -> tuple[list[Reading], str]:
-    """Read rates that do not say whose they are as those of all processes, and say why."""
-    by_np = {each.np: median(_steady(each.bare_rates)) for each in readings}
-    are_totals, said = whose_rate("the rate", by_np, rename="say with --pattern and a group examples_per_s_{}")
-    totals = []
-    for each in readings:
-        factor = 1 if are_totals else each.np
-        totals.append(msgspec.structs.replace(each, rates=tuple(factor * rate for rate in each.bare_rates)))
-    return totals, said
-
-
-def _steady(rates: Sequence[float]) -> Sequence[float]:
-    return rates[warmup_steps([1 / rate for rate in rates]) :]
 
 
 def _observation(reading: Reading, kind: str, repetition: int) -> Observation:
@@ -108,66 +99,28 @@ def _observation(reading: Reading, kind: str, repetition: int) -> Observation:
     run = Observation(engine="", np=reading.np, round=repetition, rate=None, work=1.0)
     if kind == "train_s":
         return msgspec.structs.replace(run, whole_train_s=reading.train_s)
-    if kind in ("rates", "bare_rates"):
-        rates = _steady(reading.rates)
-        rate = median(rates)
-        return msgspec.structs.replace(run, rate=rate, mean_rate=fmean(rates), median_rate=rate, throughput=rate)
     if kind == "windows":
-        seconds, samples = zip(*reading.windows, strict=True)
-        paces = [each_s / each for each_s, each in reading.windows]
-        warmup = warmup_steps(paces)
-        first_s, steady_s = sum(seconds[:warmup]), sum(seconds[warmup:])
-        rate = sum(samples[warmup:]) / steady_s
-        return msgspec.structs.replace(
-            run,
-            rate=rate,
-            mean_rate=rate,
-            median_rate=1 / median(paces[warmup:]),
-            work=sum(samples),
-            parts={"warmup": first_s - sum(samples[:warmup]) / rate},
-            throughput=rate,
-            phases={"warmup": first_s, "steady": steady_s},
-        )
-    durations = reading.epochs if kind == "epochs" else reading.steps
-    warmup = warmup_steps(durations)
-    first, rest = durations[:warmup], durations[warmup:]
-    steady_s = median(rest)
-    evaluation = {"evaluation": sum(reading.tests)} if reading.tests else {}
-    return msgspec.structs.replace(
+        windows = list(reading.windows)
+    elif kind in ("epochs", "steps"):
+        windows = [(seconds, 1.0) for seconds in getattr(reading, kind)]
+    else:
+        windows = [(1 / rate, 1.0) for rate in reading.rates]
+    warmup = warmup_steps([seconds / work for seconds, work in windows])
+    pace_s = median(seconds / work for seconds, work in windows[warmup:])
+    first_s, first = map(sum, zip(*windows[:warmup], strict=True)) if warmup else (0.0, 0.0)
+    rest_s, rest = map(sum, zip(*windows[warmup:], strict=True))
+    run = msgspec.structs.replace(run, rate=1 / pace_s, mean_rate=rest / rest_s, median_rate=1 / pace_s, by_median=True)
+    if kind in ("rates", "bare_rates"):
+        return msgspec.structs.replace(run, throughput=1 / pace_s)
+    run = msgspec.structs.replace(
         run,
-        rate=1 / steady_s,
-        mean_rate=1 / fmean(rest),
-        median_rate=1 / steady_s,
-        by_median=True,
-        work=float(len(durations)),
-        parts={"warmup": sum(first) - warmup * steady_s, "uneven": sum(rest) - len(rest) * steady_s},
-        step_s=steady_s,
-        phases={"warmup": sum(first), "steady": sum(rest)} | evaluation,
-        steps=len(durations),
-        warmup_steps=warmup,
+        work=first + rest,
+        parts={"warmup": first_s - first * pace_s, "uneven": rest_s - rest * pace_s},
+        phases={"warmup": first_s, "steady": rest_s} | ({"evaluation": sum(reading.tests)} if reading.tests else {}),
     )
-
-
-def _findings(kind: str, readings: Sequence[Reading], observations: Sequence[Observation], curve: Curve) -> list[str]:
-    """Report what stands out in the logs, and what had to be assumed."""
-    findings: list[str] = []
-    if kind == "epochs":
-        told = (excess_sentence(curve), *slower_sentences(curve), testing_sentence(curve))
-        findings += [each for each in told if each]
-    if kind in ("epochs", "steps"):
-        findings += _uneven(readings, kind, observations, curve)
-    if kind == "epochs":
-        findings.append("an epoch is taken as the same work at every number of processes")
-    if kind == "steps":
-        findings.append("a step is taken as the same work at every number of processes, as with a shared batch")
-    if kind in ("windows", "train_s"):
-        findings += _same_work(readings)
-    findings += _where_counts_stand(readings)
-    if curve.baseline_np is None:
-        findings.append("one number of processes only: add the logs of others to compare with")
-    elif curve.baseline_np > 1:
-        findings.append(f"there is no log of 1 process: speedups are relative to {curve.baseline_np}")
-    return findings
+    if kind == "windows":
+        return msgspec.structs.replace(run, throughput=1 / pace_s)
+    return msgspec.structs.replace(run, step_s=pace_s, steps=len(windows), warmup_steps=warmup)
 
 
 def _uneven(readings: Sequence[Reading], kind: str, observations: Sequence[Observation], curve: Curve) -> list[str]:
@@ -189,33 +142,17 @@ def _uneven(readings: Sequence[Reading], kind: str, observations: Sequence[Obser
 
 
 def _same_work(readings: Sequence[Reading]) -> list[str]:
-    """Report the work that all logs are taken to do, and evaluation that is part of their time.
+    """Report that all logs are taken to do the same work, where they do not tell it.
 
     Raises:
         UsageError: They tell that the work differs.
     """
-    evaluated = [
-        f"{format_seconds(each.evaluation_s)} of {format_seconds(each.train_s)} on {each.np}"
-        for each in readings
-        if each.evaluation_s and each.train_s
-    ]
-    said = [f"evaluation is part of the train time: {listed(evaluated)}"] if evaluated else []
     if not all(reading.samples for reading in readings):
-        return [*said, "every log is taken to do the same work in all"]
+        return ["every log is taken to do the same work in all"]
     least, most = (pick(readings, key=lambda reading: reading.samples or 0.0) for pick in (min, max))
     if (most.samples or 0.0) > (1 + _SAME_WORK) * (least.samples or 0.0):
         raise UsageError(
             f"'{least.name}' trained on {least.samples:,.0f} samples and '{most.name}' on {most.samples:,.0f}: "
             "train each for the same number of epochs, or of samples"
         )
-    return said
-
-
-def _where_counts_stand(readings: Sequence[Reading]) -> list[str]:
-    """Report what the numbers of processes were read from, where the user did not give them."""
-    said = []
-    for where, more in (("the file names", "; --np overrules them"), ("headings", "")):
-        counts = sorted({reading.np for reading in readings if reading.counted_by == where})
-        if counts:
-            said.append(f"{where} tell {listed(counts)} {'process' if counts == [1] else 'processes'}{more}")
-    return said
+    return []

@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -13,10 +12,9 @@ from scalescope.errors import UsageError
 from scalescope.named_paths import reading
 from scalescope.text import plain, without_escapes
 
-LONGEST_LINE = 4096  # Characters of a line of a log that are looked at
+_LONGEST_LINE = 4096  # Characters of a line of a log that are looked at
 _HEAD = 65_536
 _NEVER_IN_TEXT = re.compile(r"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f\ufffd]")
-_COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"(\xb5/\xfd": "unzstd"}
 UNDERSTOOD = (
     "traces (PyTorch profiler, Horovod timeline), training logs, trainer_state.json of Hugging Face, metrics.csv of "
     "Lightning, a CSV table with a column of process counts, a Horovod autotune log, or a scalescope run folder"
@@ -37,32 +35,26 @@ def head(path: Path) -> str:
         data = file.read(_HEAD)
     if not data.strip():
         raise UsageError(f"'{shown}' is empty: name {UNDERSTOOD}")
-    for magic, program in _COMPRESSED.items():
-        if data.startswith(magic):
-            raise UsageError(f"'{shown}' is compressed: {program} it first")
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise UsageError(f"'{shown}' is UTF-16: iconv -f utf-16 -t utf-8 it into another file and name that")
     text = data.decode("utf-8-sig", errors="replace")
     if b"\0" in data or len(_NEVER_IN_TEXT.findall(text)) > 0.1 * len(text):
-        raise UsageError(f"'{shown}' is a binary file: name {UNDERSTOOD} (a spreadsheet can be saved as CSV)")
+        raise UsageError(
+            f"'{shown}' is no text in UTF-8: unpack it, convert it (iconv) or save a spreadsheet as CSV; "
+            f"or name {UNDERSTOOD}"
+        )
     return text
 
 
-class Line(NamedTuple):
-    """A piece of a file that a terminal would show in one go."""
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Every line of a text of any size with its number, cut and without terminal escapes.
 
-    number: int  # Counted by line feeds, from 1; what a progress bar overwrites shares it
-    text: str
-
-
-def lines(path: Path, longest: int = LONGEST_LINE) -> Iterator[Line]:
-    """Every line of a text of any size, cut to `longest`, without terminal escapes; carriage returns end one too."""
+    Carriage returns end a line, too; what a progress bar overwrites shares its number.
+    """
     number, is_beginning = 1, True
     with reading(path), open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
-        while piece := file.readline(longest):
-            text = without_escapes(piece).rstrip("\n") if is_beginning else ""
-            if text and not text.isspace():
-                yield Line(number, text)
+        while piece := file.readline(_LONGEST_LINE):
+            text = without_escapes(piece).strip() if is_beginning else ""
+            if text:
+                yield number, text
             is_beginning = piece.endswith(("\n", "\r"))
             number += piece.endswith("\n")
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -15,7 +14,6 @@ from scalescope.logs.files import head, lines
 from scalescope.text import plain
 from scalescope.units import SECONDS_PER, is_possible, parse_clock
 
-_LOOKED_AT = 2000  # Lines, of which the middle one stands in an error
 _NUMBER = r"(?:\d{1,3}(?:,\d{3}){1,4}(?:\.\d{1,20})?|\d{1,18}(?:\.\d{1,20})?(?:e[+-]?\d{1,3})?)"
 _CLOCK = r"(?:\d{1,4}:)?\d\d:\d\d(?:\.\d{1,9})?"
 _EPOCH = r"(?<![a-z])epoch[\s:#=\[(_-]{0,8}(?P<epoch>\d{1,9})\b(?:\s?(?:/|of)\s?\d{1,9})?"
@@ -58,35 +56,24 @@ _TELLING = ("epoch", "/s", "/ s", "per s", "per_s", "train_runtime")
 _TIMES = ("epoch_s", "step_s", "train_s")  # None of them is 0
 
 
-CountedBy = Literal["the file names", "headings", ""]  # Where `np` stands; empty: the user said it
-
-
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """Times and rates of one log."""
 
     name: str
     np: int
-    counted_by: CountedBy = ""
+    counted_by: str = ""  # What told `np`: the file names, headings; empty: the user
     epochs: tuple[float, ...] = ()  # Seconds of training per epoch, in order
     tests: tuple[float, ...] = ()  # Seconds of testing after each of them, where the log tells it of all
     steps: tuple[float, ...] = ()
+    windows: tuple[tuple[float, float], ...] = ()  # Seconds of training and samples of all processes, in order
     rates: tuple[float, ...] = ()  # Of all processes together
     bare_rates: tuple[float, ...] = ()  # Of all or of each: the log does not say
     train_s: float | None = None
-    windows: tuple[tuple[float, float], ...] = ()  # Seconds of training and samples of all processes, in order
     samples: float | None = None  # That all processes trained on in all
-    evaluation_s: float | None = None  # Within `train_s`
     notes: tuple[str, ...] = ()
 
 
-class _Found(NamedTuple):
-    """A time or a rate that a line tells."""
-
-    line: int
-    measure: str
-    value: float
-    epoch: float | None
-    test_s: float | None
+_Told = dict[str, float]  # What a line tells, by measure: seconds and rates, its number as `line`, the epoch
 
 
 def read_log(path: Path, np: int | None = None, pattern: str = "") -> list[Reading]:
@@ -102,41 +89,34 @@ def read_log(path: Path, np: int | None = None, pattern: str = "") -> list[Readi
     """
     head(path)
     name = plain(path.name)
-    sections = _scan(path, name, pattern)
-    headed = [(count, found) for count, found in sections if count and found]
+    patterns = [compile_pattern(pattern, live=False)] if pattern else PATTERNS
+    sections: list[tuple[int | None, list[_Told]]] = [(None, [])]  # By the heading above them
+    typical = ""
+    for number, line in lines(path):
+        if count := count_in_heading(line):
+            sections.append((count, []))
+        if re.search(r"\d", line):
+            typical = f"; a line there is '{plain(line, 80)}'"
+        if pattern or any(word in line.lower() for word in _TELLING):
+            match = next(filter(None, (each.search(line) for each in patterns)), None)
+            told = _told(match, number, name) if match else {}
+            if any(told.get(measure) for measure in (*MEASURES, "train_s")):  # a rate of 0 comes before a step
+                sections[-1][1].append(told)
+    found = [told for _, section in sections for told in section]
+    if not found:
+        tried = "your --pattern" if pattern else "any pattern for epoch times or rates"
+        raise UsageError(f"no line of '{name}' matches {tried}{typical}: write {EXAMPLE}")
+    headed = [(count, section) for count, section in sections if count and section]
     if np is None and len({count for count, _ in headed}) > 1:
-        return [_reading(found, name, count, "headings") for count, found in headed]
-    found = [each for _, section in sections for each in section]
+        return [_reading(section, name, count, "headings") for count, section in headed]
     return [_reading(found, name, np or count_in_name(path), "" if np else "the file names")]
 
 
-def _scan(path: Path, name: str, pattern: str) -> list[tuple[int | None, list[_Found]]]:
-    """Everything that lines tell, by the heading above them."""
-    patterns = [compile_pattern(pattern, live=False)] if pattern else PATTERNS
-    sections: list[tuple[int | None, list[_Found]]] = [(None, [])]
-    others: list[str] = []
-    for number, line in lines(path):
-        text = line.strip()
-        if count := count_in_heading(text):
-            sections.append((count, []))
-        if len(others) < _LOOKED_AT and re.search(r"\d", text):
-            others.append(text)
-        lower = text.lower()
-        if pattern or any(word in lower for word in _TELLING):
-            match = next(filter(None, (each.search(text) for each in patterns)), None)
-            sections[-1][1].extend(_found_in(match, number, name) if match else ())
-    if not any(found for _, found in sections):
-        tried = "your --pattern" if pattern else "any pattern for epoch times or rates"
-        typical = f"; a line there is '{plain(others[len(others) // 2], 80)}'" if others else ""
-        raise UsageError(f"no line of '{name}' matches {tried}{typical}: write {EXAMPLE}")
-    return sections
-
-
-def _found_in(match: re.Match[str], line: int, name: str) -> list[_Found]:
+def _told(match: re.Match[str], line: int, name: str) -> _Told:
     """The times and rates of a line, times in seconds."""
     groups = {group: text for group, text in match.groupdict().items() if text}
     unit = groups.pop("unit", "s").lower()
-    values = {}
+    values: _Told = {"line": line}
     for group, text in groups.items():
         try:
             clock = text if text.count(":") == 2 else f"0:{text}"
@@ -151,55 +131,54 @@ def _found_in(match: re.Match[str], line: int, name: str) -> list[_Found]:
             values["epoch_s"] = exact_s
     elif "epoch_s" in values:
         values["epoch_s"] *= SECONDS_PER.get(unit, 1.0)
-    for measure, value in values.items():
-        if measure in (*_TIMES, *MEASURES, "test_s") and not is_possible(value) and (value or measure in _TIMES):
+    for measure in (*_TIMES, *MEASURES, "test_s"):
+        value = values.get(measure)
+        if value is not None and not is_possible(value) and (value or measure in _TIMES):
             raise UsageError(
                 f"'{name}' line {line} says {value:g} for {measure}, which no training has: remove that line"
             )
-    told = [measure for measure in (*MEASURES, "train_s") if values.get(measure)]  # a rate of 0 comes before a step
-    return [_Found(line, measure, values[measure], values.get("epoch"), values.get("test_s")) for measure in told]
+    return values
 
 
-def _reading(found: Sequence[_Found], name: str, np: int, counted_by: CountedBy) -> Reading:
-    values: dict[str, list[float]] = {}
-    for each in found:
-        values.setdefault(each.measure, []).append(each.value)
-    epochs, notes = _epochs([each for each in found if each.measure == "epoch_s"], np, name)
-    tests = [each.test_s for each in epochs if each.test_s is not None]
-    of_each = values.get("examples_per_s_per_worker", [])
+def _reading(found: Sequence[_Told], name: str, np: int, counted_by: str) -> Reading:
+    def all_of(measure: str) -> tuple[float, ...]:
+        return tuple(told[measure] for told in found if told.get(measure))
+
+    epochs, notes = _epochs([told for told in found if "epoch_s" in told], np, name)
+    tests = tuple(told["test_s"] for told in epochs if "test_s" in told)
     return Reading(
         name=name,
         np=np,
         counted_by=counted_by,
-        epochs=tuple(each.value for each in epochs),
-        tests=tuple(tests) if len(tests) == len(epochs) else (),
-        steps=tuple(values.get("step_s", ())),
-        rates=tuple(values.get("examples_per_s_total") or [rate * np for rate in of_each]),
-        bare_rates=tuple(values.get("examples_per_s", ())),
-        train_s=values["train_s"][-1] if "train_s" in values else None,
+        epochs=tuple(told["epoch_s"] for told in epochs),
+        tests=tests if len(tests) == len(epochs) else (),
+        steps=all_of("step_s"),
+        rates=all_of("examples_per_s_total") or tuple(np * rate for rate in all_of("examples_per_s_per_worker")),
+        bare_rates=all_of("examples_per_s"),
+        train_s=next(iter(all_of("train_s")[-1:]), None),
         notes=notes,
     )
 
 
-def _epochs(told: Sequence[_Found], np: int, name: str) -> tuple[list[_Found], tuple[str, ...]]:
+def _epochs(told: Sequence[_Told], np: int, name: str) -> tuple[list[_Told], tuple[str, ...]]:
     """Keep one time per epoch: the last that a bar showed on a line, and of all processes the slowest.
 
     Raises:
         UsageError: Epochs stand there again that are not those of every process.
     """
-    if any(each.epoch is None for each in told):
+    if any("epoch" not in each for each in told):
         return list(told), ()
-    times: dict[float | None, list[_Found]] = {}
-    for each in {(each.line, each.epoch): each for each in told}.values():
-        times.setdefault(each.epoch, []).append(each)
-    counts = {len(same) for same in times.values()}
-    if counts <= {1}:
-        return [first for (first,) in times.values()], ()
-    if counts != {np}:
-        again = next(same[1] for same in times.values() if len(same) > 1)
+    by_epoch: dict[float, list[_Told]] = {}
+    for each in {(each["line"], each["epoch"]): each for each in told}.values():
+        by_epoch.setdefault(each["epoch"], []).append(each)
+    slowest = [max(same, key=lambda each: each["epoch_s"]) for same in by_epoch.values()]
+    times = {len(same) for same in by_epoch.values()}
+    if times <= {1}:
+        return slowest, ()
+    if times != {np}:
+        again = next(same[1] for same in by_epoch.values() if len(same) > 1)
         raise UsageError(
-            f"'{name}' line {again.line} tells epoch {again.epoch:g} again, and not every epoch once per process "
+            f"'{name}' line {again['line']} tells epoch {again['epoch']:g} again, and not every epoch once per process "
             f"({np}): keep the lines of one training, or of one process"
         )
-    slowest = [max(same, key=lambda each: each.value) for same in times.values()]
     return slowest, (f"'{name}' tells every epoch {np} times, once per process: the slowest counts",)

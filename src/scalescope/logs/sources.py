@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from scalescope.errors import SeveralJobs, UsageError
-from scalescope.logs.cells import is_heading
 from scalescope.logs.curves import read_logs
 from scalescope.logs.files import UNDERSTOOD, head, record_kind
+from scalescope.logs.rows import is_heading
 from scalescope.logs.tables import read_table
 from scalescope.logs.trainers import is_trainer_file
 from scalescope.measurement.scaling import scaling_of
@@ -16,11 +15,9 @@ from scalescope.records.scaling import Scaling
 from scalescope.records.store import load
 from scalescope.text import plain
 
-Kind = Literal["measurement", "scaling", "table", "log"]
 _RECORDS = ("measurement.json", "scaling.json")  # What a result folder holds, the more telling first
 _RECORD_ENDINGS = (".json", ".jsonl")
 _TABLE_ENDINGS = (".csv", ".tsv")
-_NAMES = {"measurement": "a measurement", "scaling": "a scaling record", "table": "a table", "log": "a log"}
 
 
 def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = "") -> Scaling:
@@ -30,39 +27,33 @@ def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = 
         raise UsageError(f"name something to explain: {UNDERSTOOD}")
     kinds = ["log" if pattern and path.name not in _RECORDS else recognise(path) for path in files]
     kind = kinds[0]
-    for path, other in zip(files, kinds, strict=True):
-        if other != kind:
-            first, second = plain(files[0].name), plain(path.name)
-            raise UsageError(
-                f"'{first}' is {_NAMES[kind]} and '{second}' is {_NAMES[other]}: explain one kind at a time"
-            )
+    if len(set(kinds)) > 1:
+        told = ", ".join(f"'{plain(path.name)}' is a {each}" for path, each in zip(files, kinds, strict=True))
+        raise UsageError(f"{plain(told)}: explain one kind at a time")
     if kind == "log":
         return read_logs(files, np, pattern)
     if len(files) > 1:
-        raise SeveralJobs(
-            f"{len(files)} files of one kind, each {_NAMES[kind]}: explain one at a time, or several logs"
-        )
+        raise SeveralJobs(f"{len(files)} files of one kind, each a {kind}: explain one at a time, or several logs")
     if np or pattern:
-        raise UsageError(f"--np and --pattern go with logs, '{plain(files[0].name)}' is {_NAMES[kind]}: leave them out")
+        raise UsageError(f"--np and --pattern go with logs, '{plain(files[0].name)}' is a {kind}: leave them out")
     if kind == "table":
         return read_table(files[0])
     return load(files[0], Scaling) if kind == "scaling" else scaling_of(load(files[0], Measurement))
 
 
-def recognise(path: Path) -> Kind:
-    """Detect the kind of a file by its contents; one line that says what is understood when it is another."""
+def recognise(path: Path) -> str:
+    """Detect a measurement, scaling, table or log by the contents of a file; one line says what else is understood."""
     beginning = head(path)
     if is_trainer_file(path):
         return "log"
     if path.suffix.lower() in _RECORD_ENDINGS:
         kind = record_kind(path)
         if kind in ("measurement", "scaling"):
-            return "measurement" if kind == "measurement" else "scaling"
+            return kind
         holds = f"holds a scalescope '{plain(kind, 30)}'" if kind else "is JSON of another program"
         raise UsageError(f"'{plain(path.name)}' {holds}: name {UNDERSTOOD}")
-    if path.suffix.lower() in _TABLE_ENDINGS:
-        return "table"
-    return "table" if any(map(is_heading, beginning.splitlines())) else "log"
+    is_table = path.suffix.lower() in _TABLE_ENDINGS or any(map(is_heading, beginning.splitlines()))
+    return "table" if is_table else "log"
 
 
 def _record_in(path: Path) -> Path:

@@ -6,9 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from scalescope.logs.assumptions import rounds, whose_rate
-from scalescope.logs.cells import cells_of
-from scalescope.logs.rows import Row, rows_of
+from scalescope.logs.assumptions import rounds, whose_rate, without_one_process
+from scalescope.logs.rows import Row, read_rows
 from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.observation import Observation
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
@@ -16,11 +15,9 @@ from scalescope.records.job import NO_ENGINE
 from scalescope.records.run import TRAIN
 from scalescope.records.scaling import Curve, Scaling
 from scalescope.stats import fit_line
-from scalescope.text import plain, plural
+from scalescope.text import plain
 
 _APART = 1.2  # Rates must differ by this factor before a fixed cost can be told from them
-_SLIP = 0.01  # Stated speedups that differ by more from the table's own times are mentioned
-_SHOWN = 3
 
 
 def read_table(path: Path) -> Scaling:
@@ -29,33 +26,36 @@ def read_table(path: Path) -> Scaling:
     Raises:
         UsageError: It holds no scaling table, or a cell makes no sense; it names the next action.
     """
-    name = plain(path.name)
-    rows, headings, left_out, slips = rows_of(cells_of(path), name)
+    rows, left_out = read_rows(path)
     groups = _groups(rows)
     findings: list[str] = []
     warnings: list[str] = []
-    if any(row.rate is None and row.bare_rate for row in rows):
-        findings.append(_read_bare_rates(groups, headings["bare_rate"]))
+    bare = [{row.np: row.bare_rate for row in reversed(members) if row.bare_rate} for _, members in groups]
+    if any(bare) and any(row.rate_total is None for row in rows):
+        widest = max(filter(None, bare), key=lambda rates: max(rates) / min(rates))
+        are_totals, said = whose_rate(widest, rename="name the column examples_per_s_{}")
+        findings.append(said)
+        for row in rows:
+            if row.rate_total is None and row.bare_rate is not None:
+                row.rate_total = row.bare_rate if are_totals else row.bare_rate * row.np
     curves = []
     for frame, members in groups:
-        curve, said = _curve(frame, members)
+        curve, assumed = _curve(frame, members)
         curves.append(curve)
-        findings += [*said, *_slips(curve, members)]
+        findings += assumed
         if curve.fit and curve.fit.lack:
             warnings.append(
                 "one fixed cost for all numbers of processes does not describe this table: "
                 f"{curve.fit.lack}; do not rely on the fit"
             )
     if left_out:
-        sentence = f"not understood and left out: {'column' if len(left_out) == 1 else 'columns'} "
-        sentence += ", ".join(f"'{heading}'" for heading in left_out)
+        sentence = "columns that are not understood are left out: " + ", ".join(f"'{each}'" for each in left_out)
         if any(point.launches > 1 for curve in curves for point in curve.points):
-            warnings.insert(0, f"{sentence}: rows of one size are read as repeated launches, whatever stands there")
+            warnings.insert(0, f"{sentence}; rows of one size are read as repeated launches, whatever stands there")
         else:
             findings.append(sentence)
-    findings += slips
     return Scaling(
-        what=name,
+        what=plain(path.name),
         source="table",
         curves=tuple(curves),
         trust=which_to_trust(curves),
@@ -74,21 +74,16 @@ def _groups(rows: Sequence[Row]) -> list[tuple[Frame, list[Row]]]:
         together.setdefault((row.scaling, _shared_batch(row)), {}).setdefault(row.engine, []).append(row)
     groups = []
     for (scaling, batch), by_engine in together.items():
-        engines = [engine for engine in by_engine if engine != NO_ENGINE]
-        without = by_engine.get(NO_ENGINE, [])
+        without = by_engine.pop(NO_ENGINE, [])
         alone = [row for row in without if row.np == 1]
-        if not engines or len(alone) < len(without):  # several processes without an engine are a curve, too
-            engines.append(NO_ENGINE)
-        for engine in engines:
-            baseline = alone if engine != NO_ENGINE else []
-            frame = Frame(
-                engine=engine,
-                scaling=scaling,
-                batch=round(batch) if batch else None,
-                baseline_engine=NO_ENGINE if baseline else "",
-                baseline_np=1 if baseline else None,
-            )
-            groups.append((frame, [*baseline, *by_engine.get(engine, ())]))
+        shared = round(batch) if batch else None
+        for engine, members in by_engine.items():
+            frame = Frame(engine=engine, scaling=scaling, batch=shared)
+            if alone:
+                frame = msgspec.structs.replace(frame, baseline_engine=NO_ENGINE, baseline_np=1)
+            groups.append((frame, [*alone, *members]))
+        if not by_engine or len(alone) < len(without):  # several processes without an engine are a curve, too
+            groups.append((Frame(engine=NO_ENGINE, scaling=scaling, batch=shared), without))
     return groups
 
 
@@ -104,23 +99,14 @@ def _shared_batch(row: Row) -> float | None:
     return row.global_batch or row.worker_batch * (row.np if row.scaling == "strong" else 1)
 
 
-def _read_bare_rates(groups: Sequence[tuple[Frame, list[Row]]], heading: str) -> str:
-    """Take rates of a column that does not say whose they are as those of all processes or of each, and say why."""
-    by_np = [{row.np: row.bare_rate for row in reversed(rows) if row.bare_rate} for _, rows in groups]
-    widest = max((rates for rates in by_np if rates), key=lambda rates: max(rates) / min(rates))
-    are_totals, sentence = whose_rate(heading, widest, rename="name the column examples_per_s_{}")
-    for _, rows in groups:
-        for row in rows:
-            if row.rate is None and row.bare_rate is not None:
-                row.rate = row.bare_rate if are_totals else row.bare_rate * row.np
-    return sentence
-
-
 def _curve(frame: Frame, rows: Sequence[Row]) -> tuple[Curve, list[str]]:
     """The curve of rows that belong together, and what had to be assumed for it."""
     unit, said = "samples", []
-    if not any(row.rate for row in rows) and any(row.step_s for row in rows):
-        unit, rows = "steps", [_with_rate_of_steps(row) for row in rows]
+    if not any(row.rate_total for row in rows) and any(row.step_s for row in rows):
+        unit = "steps"  # of which in weak scaling every process makes its own
+        rows = [msgspec.structs.replace(row) for row in rows]  # a baseline stands in several curves
+        for row in rows:
+            row.rate_total = (row.np if frame.scaling == "weak" else 1) / row.step_s if row.step_s else None
         if not frame.scaling:
             same = "a step is taken as the same work at every number of processes"
             said.append(f"{same}; add a column scaling, weak, if it is not")
@@ -131,23 +117,13 @@ def _curve(frame: Frame, rows: Sequence[Row]) -> tuple[Curve, list[str]]:
         for row, work, repetition in zip(rows, works, repetitions, strict=True)
     ]
     curve = make_curve(observations, msgspec.structs.replace(frame, work_unit=unit, work=known))
-    if curve.baseline_np is None:
-        only = plural(curve.points[0].np, "process")
-        return curve, [*said, f"there are rows for {only} only, nothing to compare with: add the others"]
-    if curve.baseline_np > 1:
-        said.append(f"there is no row for 1 process: speedups are relative to {curve.baseline_np}")
-    if known != "told" and any(row.train_s or row.total_s for row in rows):
+    said += without_one_process(curve)
+    if curve.baseline_np and known != "told" and any(row.train_s or row.total_s for row in rows):
         if not frame.scaling:
             said.append("every row is taken to do the same work in all; a column scaling can say strong or weak")
         elif frame.scaling == "weak" and curve.fit is None:
             said.append("times are taken to grow with the work: no fixed cost can be told apart")
     return curve, said
-
-
-def _with_rate_of_steps(row: Row) -> Row:
-    """The row with steps as its work, of which in weak scaling every process makes its own."""
-    steps = row.np if row.scaling == "weak" else 1
-    return msgspec.structs.replace(row, rate=steps / row.step_s if row.step_s else None)
 
 
 def _works(rows: Sequence[Row], scaling: str) -> tuple[list[float], Literal["told", "fitted", "unknown"]]:
@@ -157,26 +133,27 @@ def _works(rows: Sequence[Row], scaling: str) -> tuple[list[float], Literal["tol
     smallest row does in its train time.
     """
     # In a table of ours that knows no samples, a step is worth what is done in its time.
-    per_step = [(row.worker_batch or 0.0) * row.np or (row.step_s or 0.0) * (row.rate or 0.0) for row in rows]
+    per_step = [(row.worker_batch or 0.0) * row.np or (row.step_s or 0.0) * (row.rate_total or 0.0) for row in rows]
     told = [(row.steps or 0.0) * work for row, work in zip(rows, per_step, strict=True)]
     if all(told):
         return told, "told"
     fewest = min(row.np for row in rows)
     shares = [row.np / fewest if scaling == "weak" else 1.0 for row in rows]
-    per_work = [share / row.rate for row, share in zip(rows, shares, strict=True) if row.rate and row.train_s]
+    timed = [(row, share) for row, share in zip(rows, shares, strict=True) if row.rate_total and row.train_s]
+    per_work = [share / (row.rate_total or 1.0) for row, share in timed]
     if per_work and max(per_work) > _APART * min(per_work):
-        line = fit_line(per_work, [row.train_s for row in rows if row.rate and row.train_s])
+        line = fit_line(per_work, [row.train_s or 0.0 for row, _ in timed])
         if line and line.slope > 2 * (line.slope_error or 0.0):
             return [line.slope * share for share in shares], "fitted"
-    work = next((row.train_s * row.rate for row in rows if row.np == fewest and row.rate and row.train_s), 1.0)
+    work = next(((row.train_s or 0.0) * (row.rate_total or 0.0) for row, _ in timed if row.np == fewest), 1.0)
     return [work * share for share in shares], "unknown"
 
 
 def _observation(row: Row, work: float, repetition: int, unit: str) -> Observation:
     """A row as one run; its train time is steady work, and what is beyond that a fixed cost."""
     parts, phases = {}, {}
-    if row.rate and row.train_s is not None:
-        beyond_s = row.train_s - work / row.rate
+    if row.rate_total and row.train_s is not None:
+        beyond_s = row.train_s - work / row.rate_total
         parts["fixed"] = beyond_s if row.fixed_s is None else row.fixed_s
         if row.fixed_s is not None:
             parts["uneven"] = beyond_s - row.fixed_s
@@ -189,33 +166,15 @@ def _observation(row: Row, work: float, repetition: int, unit: str) -> Observati
         engine=row.engine,
         np=row.np,
         round=repetition,
-        rate=row.rate,
+        rate=row.rate_total,
         work=work,
         parts=parts,
-        whole_train_s=None if row.rate else row.train_s,
+        whole_train_s=None if row.rate_total else row.train_s,
         whole_wall_s=row.total_s if row.train_s is None else None,
         nodes=row.nodes,
         batch=row.worker_batch,
         step_s=row.step_s,
-        throughput=row.rate if unit == "samples" else None,
+        throughput=row.rate_total if unit == "samples" else None,
         phases=phases,
         steps=round(row.steps) if row.steps else None,
     )
-
-
-def _slips(curve: Curve, rows: Sequence[Row]) -> list[str]:
-    """Report stated speedups that differ from those of the table's own train times."""
-    base = next((row for row in rows if (row.np, row.engine) == (curve.baseline_np, curve.baseline_engine)), None)
-    if base is None or curve.scaling == "weak" or base.speedup not in (None, 1):  # there people mean many things
-        return []
-    if len(rows) > len(curve.points) or any((row.launches or 1) > 1 for row in rows):
-        return []  # the mean of ratios is another number than the ratio of means
-    computed = {(point.np, point.engine): point.speedup.get("train") for point in curve.points}
-    found = []
-    for row in rows:
-        train = computed[row.np, row.engine]
-        if row.speedup and train and abs(row.speedup / train.value - 1) > _SLIP:
-            ratio = f"{base.train_s:g}/{row.train_s:g} is {train.value:.2f}"
-            found.append(f"the table says {row.speedup:g} at {row.np} where {ratio}")
-    more = [f"and {len(found) - _SHOWN} more speedups of the table differ"] if len(found) > _SHOWN else []
-    return found[:_SHOWN] + more

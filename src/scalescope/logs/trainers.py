@@ -36,19 +36,14 @@ def read_trainer_file(path: Path, np: int | None = None) -> Reading:
         UsageError: It has no times, or impossible ones, or nothing tells `np`.
     """
     name = plain(str(Path(path.absolute().parent.name) / path.name))  # the folder tells it from others of the same name
+    count = np or count_in_name(path, folders=True)
+    log = Reading(name=name, np=count, counted_by="" if np else "the file names")
+    if path.suffix.lower() == ".json":
+        return _with_history(log, _history(path) or [])
     try:
-        log = _read_history(path, name) if path.suffix.lower() == ".json" else _read_metrics(path, name)
+        return _with_metrics(log, path)
     except csv.Error as problem:
         raise UsageError(f"'{name}' is damaged ({problem}): name another copy") from None
-    count = np or count_in_name(path, folders=True)
-    windows = tuple((seconds, count * samples) for seconds, samples in log.windows)
-    return msgspec.structs.replace(
-        log,
-        np=count,
-        counted_by="" if np else "the file names",
-        windows=windows,
-        samples=log.samples or sum(samples for _, samples in windows) or None,
-    )
 
 
 def _history(path: Path) -> list[dict[str, object]] | None:
@@ -58,48 +53,48 @@ def _history(path: Path) -> list[dict[str, object]] | None:
         return None
 
 
-def _read_history(path: Path, name: str) -> Reading:
+def _with_history(log: Reading, history: list[dict[str, object]]) -> Reading:
     """The time of a whole training, evaluation included: nothing else in trainer_state.json has a time."""
-    history = _history(path) or []
     ended = next((entry for entry in reversed(history) if "train_runtime" in entry), None)
     if ended is None:
         raise UsageError(
-            f"'{name}' has no train_runtime, as in a checkpoint: call trainer.save_state() after trainer.train() and "
-            "name the file in its output folder"
+            f"'{log.name}' has no train_runtime, as in a checkpoint: call trainer.save_state() after trainer.train() "
+            "and name the file in its output folder"
         )
-    train_s = _number(ended["train_runtime"], "train_runtime", name)
-    rate = _number(ended.get("train_samples_per_second", 0.0), "train_samples_per_second", name)
+    train_s = _number(ended["train_runtime"], "train_runtime", log.name)
+    rate = _number(ended.get("train_samples_per_second", 0.0), "train_samples_per_second", log.name)
     if not train_s:
-        raise UsageError(f"'{name}' has a train_runtime of 0: train longer")
-    evaluations = [_number(entry.get("eval_runtime", 0.0), "eval_runtime", name) for entry in history]
-    return Reading(
-        name=name, np=1, train_s=train_s, samples=rate * train_s or None, evaluation_s=sum(evaluations) or None
+        raise UsageError(f"'{log.name}' has a train_runtime of 0: train longer")
+    is_evaluated = any("eval_runtime" in entry for entry in history)
+    return msgspec.structs.replace(
+        log,
+        train_s=train_s,
+        samples=rate * train_s or None,
+        notes=("evaluation is part of the train time",) if is_evaluated else (),
     )
 
 
-def _read_metrics(path: Path, name: str) -> Reading:
+def _with_metrics(log: Reading, path: Path) -> Reading:
     """Windows of one process that Lightning's ThroughputMonitor logged; its clock stops during validation."""
     told = [(0.0, 0.0)]
     with reading(path), open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
         rows = csv.DictReader(file)
         separator = next((each for each in "/|" if f"train{each}time" in (rows.fieldnames or ())), None)
-        if separator is None:
-            raise UsageError(
-                f"'{name}' has no times: train with the callback ThroughputMonitor of lightning.pytorch.callbacks, or "
-                "name the log with the progress bars"
-            )
-        for row in rows:
+        for row in rows if separator else ():
             seconds, samples = row[f"train{separator}time"], row.get(f"train{separator}samples")
             if seconds and samples:
-                told.append((_number(seconds, "train time", name), _number(samples, "train samples", name)))
-    windows = [(later[0] - sooner[0], later[1] - sooner[1]) for sooner, later in pairwise(told)]
+                told.append(
+                    (_number(seconds, "train time", log.name), _number(samples, "train samples", log.name) * log.np)
+                )
+    windows = tuple((later[0] - sooner[0], later[1] - sooner[1]) for sooner, later in pairwise(told))
     if not windows:
         raise UsageError(
-            f"'{name}' has no row with train time and samples: give ThroughputMonitor a smaller window_size"
+            f"'{log.name}' has no times: train with the callback ThroughputMonitor of lightning.pytorch.callbacks "
+            "and a window_size below the steps of the training, or name the log with the progress bars"
         )
     if not all(is_possible(seconds) and is_possible(samples) for seconds, samples in windows):
-        raise UsageError(f"'{name}' does not tell one training, whose time and samples grow: name the file of one")
-    return Reading(name=name, np=1, windows=tuple(windows))
+        raise UsageError(f"'{log.name}' does not tell one training, whose time and samples grow: name the file of one")
+    return msgspec.structs.replace(log, windows=windows, samples=told[-1][1])
 
 
 def _number(told: object, what: str, name: str) -> float:

@@ -11,7 +11,6 @@ from scalescope.records.store import Record
 # The columns that are on or off.
 SWITCHES = ("hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce", "cache_enabled")
 DEFAULT_SWITCHES = {name: name == "cache_enabled" for name in SWITCHES}
-FUSION_SPACE_MB, CYCLE_SPACE_MS = (0.0, 64.0), (1.0, 100.0)  # Between which values autotune searches
 
 # clear: the winner beats every other setting beyond the noise; among the best: it beats the middle of them, and not the
 # next one; noise: it does not beat what luck alone would; unknown: the log does not tell how large noise is.
@@ -45,7 +44,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     high: float  # The smallest and the largest sample
     smoothed: float | None = None  # What its own samples and its neighbours' make likely; None where noise is unknown
     error: float | None = None  # Relative standard error of that
-    out_of_range: bool = False  # Outside of the space that autotune is said to search, and not fixed there by the user
+    out_of_range: bool = False  # Of older records
 
 
 class Noise(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,11 +58,11 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """Effect of one switch on the score, all else being equal."""
+    """A switch of which both positions were tried."""
 
     name: str
-    gain: Estimate | None  # Score with it over score without it, over pairs of settings; None without such pairs
-    pairs: int
+    gain: Estimate | None = None  # Of older records, as the next one
+    pairs: int = 0
 
 
 class Autotune(Record, frozen=True, kw_only=True, tag="autotune"):
@@ -79,7 +78,7 @@ class Autotune(Record, frozen=True, kw_only=True, tag="autotune"):
     winner: int  # Index of the best single sample, which a finished log selects
     runner_up: int | None  # Index of the best other setting; None when there is one setting only
     recommended: int  # Index of the setting to use
-    walked: tuple[Switch, ...]  # Switches of which both positions were tried
+    walked: tuple[Switch, ...]
     held: dict[str, float]  # Columns that have one value in every row; a switch is 0 or 1
     noise: Noise | None
     lead_next: float | None  # Mean of the winning setting over the next one's, minus 1
@@ -87,7 +86,7 @@ class Autotune(Record, frozen=True, kw_only=True, tag="autotune"):
     needed: float | None  # The lead over the next one from which on noise does not explain it
     # The lead over the median that the best of equal settings has by noise alone, at most (one-sided, stats.MEASURED).
     luck: float | None
-    alike: int | None  # Settings that noise does not tell apart from the best one, itself included
+    alike: int | None = None  # Of older records
     verdict: Verdict
     default_tried: bool  # Whether the default (128 MiB, 1 ms) is among the settings
     cache_not_applied: bool  # It chose cache_enabled=0, which Horovod does not apply to the rest of the training

@@ -90,16 +90,14 @@ def _noise(record: Autotune) -> list[str]:
     noise = record.noise
     if noise is None or record.needed is None or record.luck is None or record.runner_up is None:
         return []  # the sentence says so
-    settings = plural(len(record.settings), "setting")
     source = "what a smooth surface through neighbouring settings leaves over"
     if noise.source == "repeats":
         source = f"from settings that were sampled again, {plural(round(noise.freedom), 'repeat')}"
-    alike = f": {record.alike:,} of {settings} cannot be told apart from it" if (record.alike or 0) > 1 else ""
     return [
         f"samples of one setting scatter by {format_share(noise.relative)} (standard deviation; {source}); it takes a "
         f"lead of {format_share(record.needed)} to beat that",
-        f"the winner {_lead(record.lead_median, 'the median')}, and the best of {settings} that are equal would lead "
-        f"by up to {format_share(record.luck)} by luck{alike}",
+        f"the winner {_lead(record.lead_median, 'the median')}, and the best of {len(record.settings)} equal settings "
+        f"would lead by up to {format_share(record.luck)} by luck",
     ]
 
 
