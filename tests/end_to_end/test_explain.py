@@ -46,7 +46,7 @@ def test_json_of_logs_has_first_epoch_excess_and_break_even(scalescope) -> None:
 
 def test_details_and_quiet_answers_of_a_table(scalescope) -> None:
     shown = " ".join(scalescope("explain", LAB11, "--details").stdout.split())
-    for words in ("30.10", "11.64", "1.85", "8.83 ± 0.98 s", "31,280 ± 416", "63 %", "read as per worker"):
+    for words in ("30.10", "11.64", "1.85", "8.83 ± 0.98 s", "31,280 ± 416", "63 %", "the table says 1.72 at 2"):
         assert words in shown
     assert "Next: scalescope explain" in shown
     quiet = scalescope.in_this_process("explain", LAB11, "--quiet").stdout

@@ -42,7 +42,7 @@ from scalescope.logs.tables import read_table
         ("images_per_s_total", "rate_total", 1),
         ("Total throughput", "rate_total", 1),
         ("Speedup", "recomputed", 1),
-        ("Speed-up (train)", "recomputed", 1),
+        ("Speed-up (train)", "speedup", 1),
         ("speedup end to end", "recomputed", 1),
         ("Speedup (examples/s)", "recomputed", 1),
         ("Parallel efficiency (%)", "recomputed", 1),

@@ -75,8 +75,11 @@ def test_missing_times_stay_missing(table) -> None:
     assert curve.points[0].phases == {}
 
 
-def test_assumptions_of_lab_11_are_findings() -> None:
+def test_assumptions_and_a_slip_of_lab_11_are_findings() -> None:
     scaling = read_table(LAB11)
+    assert [each for each in scaling.findings if "the table says" in each] == [
+        "the table says 1.72 at 2 where 163/93 is 1.75"
+    ]
     assert (
         "the rate is 202 at np 1 and 190 at np 32: read as per worker; "
         "name the column examples_per_s_total if it is not" in scaling.findings
@@ -320,3 +323,9 @@ def test_reading_takes_time_linear_in_the_number_of_sizes(scalescope: CommandLin
             sys.settrace(before)
         lines.append(executed)
     assert lines[1] < 4.2 * lines[0]
+
+
+def test_a_total_below_its_parts_is_a_finding(table) -> None:
+    scaling = table("np,init_s,train_s,total_s\n1,20,80,90\n2,20,40,60\n")
+    assert "the table says 90 s in all at 1 where 20 + 80 is 100" in scaling.findings
+    assert "in all at 2" not in said(scaling)

@@ -11,6 +11,7 @@ _EXAMPLE = r"(?:examples?|ex|images?|imgs?|samples?|sequences?|tokens?|items?)"
 _COUNT = r"(?:(?:n|num|number|no|of|total|mpi) )*"
 # Headings are matched in lower case with single spaces, `/` as ` per `, without units of time and words such as mean.
 MEANINGS = {
+    "speedup": r"speed ?ups? train(?:ing)?",
     "recomputed": r"phase .*|.*efficiency.*|.* (?:low|high|ideal|linear)|interval|what|threads per rank|warmup steps"
     r"|baseline (?:np|engine)|launches|speed ?ups?(?: .*)?",
     "engine": r"engine|framework",

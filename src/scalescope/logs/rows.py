@@ -49,6 +49,7 @@ class Row(msgspec.Struct, kw_only=True):
     rate_worker: float | None = None
     bare_rate: float | None = None  # Of all or of each: the table does not say
     step_s: float | None = None
+    speedup: float | None = None  # By the train time, as the table states it
 
 
 def is_heading(line: str) -> bool:

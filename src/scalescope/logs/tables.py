@@ -18,6 +18,7 @@ from scalescope.stats import fit_line
 from scalescope.text import plain
 
 _APART = 1.2  # Rates must differ by this factor before a fixed cost can be told from them
+_SLIP = 0.01  # What a table states and its own times contradict by more is mentioned
 
 
 def read_table(path: Path) -> Scaling:
@@ -42,7 +43,7 @@ def read_table(path: Path) -> Scaling:
     for frame, members in groups:
         curve, assumed = _curve(frame, members)
         curves.append(curve)
-        findings += assumed
+        findings += [*assumed, *_slips(curve, members)]
         if curve.fit and curve.fit.lack:
             warnings.append(
                 "one fixed cost for all numbers of processes does not describe this table: "
@@ -178,3 +179,23 @@ def _observation(row: Row, work: float, repetition: int, unit: str) -> Observati
         phases=phases,
         steps=round(row.steps) if row.steps else None,
     )
+
+
+def _slips(curve: Curve, rows: Sequence[Row]) -> list[str]:
+    """Report totals below the sum of their parts, and stated speedups that the table's own train times do not give."""
+    found = []
+    for row in rows:
+        parts_s = (row.init_s or 0.0) + (row.train_s or 0.0)
+        if row.total_s and parts_s > (1 + _SLIP) * row.total_s:
+            sums = f"{row.init_s:g} + {row.train_s:g} is {parts_s:g}"
+            found.append(f"the table says {row.total_s:g} s in all at {row.np} where {sums}")
+    computed = {point.np: point.speedup.get("train") for point in curve.points if point.engine == curve.engine}
+    base = next((row for row in rows if row.np == curve.baseline_np), None)
+    if base is None or len(rows) > len(curve.points) or curve.scaling == "weak" or base.speedup not in (None, 1):
+        return found  # of several launches a speedup is a mean of ratios, in weak scaling people mean many things
+    for row in rows:
+        train = computed.get(row.np)
+        if row.speedup and train and abs(row.speedup / train.value - 1) > _SLIP:
+            ratio = f"{base.train_s:g}/{row.train_s:g} is {train.value:.2f}"
+            found.append(f"the table says {row.speedup:g} at {row.np} where {ratio}")
+    return found
