@@ -26,18 +26,13 @@ from scalescope.records.timeline import (
     parts_of,
 )
 from scalescope.show.charts.parts import (
-    IDEAL_DASH,
     LOSS_COLOUR,
     Rows,
     data,
     frame,
-    key,
-    logarithmic_domain,
     named,
     panel_title,
-    powers_of_ten,
     shared_axis,
-    size_axis,
 )
 from scalescope.show.document import Figure
 from scalescope.show.explanation import (
@@ -49,7 +44,7 @@ from scalescope.show.explanation import (
     straggler_words,
 )
 from scalescope.text import plain, plural
-from scalescope.units import format_bytes, format_rate, format_seconds, format_share, unit_of
+from scalescope.units import format_bytes, format_seconds, format_share, unit_of
 
 _WIDTH = 720
 _POSSIBLY = "#f3e488"  # Communication that may be hidden, and negotiation
@@ -100,58 +95,55 @@ def accounting_over_np(explanations: Sequence[Explanation], names: Sequence[str]
         names: Of their files or folders.
     """
     jobs = [
-        (each.world_size or len(each.ranks), each.engine, name, each, each.accounting)
+        (each.world_size or len(each.ranks), each, plain(name, 40), each.accounting)
         for each, name in zip(explanations, names or [""] * len(explanations), strict=True)
         if each.accounting
     ]
     if not jobs:
         return None
-    jobs.sort(key=lambda job: job[:2])
-    several = len({engine for _, engine, *_ in jobs}) > 1
-    bars: list[_Bar] = []
-    for size, engine, name, each, parts in jobs[:MOST_RANKS]:
-        label = ", ".join(filter(None, [plain(name, 40), plural(size, "rank"), plain(engine, 24) if several else ""]))
-        before = sum(bar.label.partition(" #")[0] == label for bar in bars)
-        bars.append(_Bar(f"{label} #{before + 1}" if before else label, parts, each.possibly_hidden_s))
-    models = {plain(each.what, 40) for *_, each, _ in jobs}
-    what = models.pop() if len(models) == 1 else f"{len(jobs)} jobs"
-    return _accounting(bars, f"Where a step goes over ranks: {what}", "mean over steady steps and ranks")
+    jobs.sort(key=lambda job: (job[0], job[1].engine))
+    bars: dict[str, _Bar] = {}
+    for size, each, name, parts in jobs[:MOST_RANKS]:
+        label = ", ".join(filter(None, [name, plural(size, "rank"), plain(each.engine, 24)]))
+        numbered = (f"{label} #{count}" for count in range(2, len(jobs) + 1))
+        label = next(free for free in (label, *numbered) if free not in bars)
+        bars[label] = _Bar(label, parts, each.possibly_hidden_s)
+    models = dict.fromkeys(plain(each.what, 40) for _, each, *_ in jobs)
+    return _accounting(
+        list(bars.values()), f"Where a step goes over ranks: {', '.join(models)}", "mean over steady steps and ranks"
+    )
 
 
 def _accounting(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
     """Bars of parts one after the other; a thin one below is the communication that they hide."""
     unit, factor = unit_of(max(bar.parts.step_s for bar in bars))
-    shown = parts_of([bar.parts for bar in bars])
+    shown, possibly = parts_of([bar.parts for bar in bars]), f"possibly {HIDDEN.name}"
+    labels = [f"{bar.label}: {format_seconds(bar.parts.step_s)}" for bar in bars]
     rows: Rows = []
-
-    def add(bar: _Bar, part: str, seconds: float | None, at: float, *, below: bool = False) -> None:
-        share = (seconds or 0.0) / bar.parts.step_s if bar.parts.step_s > 0 else 0.0
-        if seconds:
-            rows.append(
-                {
-                    "rank": f"{bar.label}: {format_seconds(bar.parts.step_s)}",
-                    "part": part,
-                    "start": factor * at,
-                    "end": factor * (at + seconds),
-                    "took": format_seconds(seconds),
-                    "percent": f"{100 * share:.1f} %",
-                    "below": below,
-                }
-            )
-
-    possibly = f"possibly {HIDDEN.name}"
-    for bar in bars:
-        at = 0.0
-        for part in shown:
-            add(bar, part.name, part.seconds(bar.parts), at)
-            at += part.seconds(bar.parts) or 0.0
-        add(bar, HIDDEN.name, bar.parts.hidden_s, 0.0, below=True)
-        if bar.parts.hidden_s is None:
-            add(bar, possibly, bar.possibly_s, max(0.0, at - (bar.possibly_s or 0.0)), below=True)
+    for bar, label in zip(bars, labels, strict=True):
+        parts = [(part.name, part.seconds(bar.parts) or 0.0) for part in shown]
+        ends = list(accumulate((seconds for _, seconds in parts), initial=0.0))
+        placed = [(name, at, seconds) for (name, seconds), at in zip(parts, ends[:-1], strict=True)]
+        if bar.parts.hidden_s is not None:
+            placed.append((HIDDEN.name, 0.0, bar.parts.hidden_s))
+        elif bar.possibly_s:
+            placed.append((possibly, max(0.0, ends[-1] - bar.possibly_s), bar.possibly_s))
+        rows += [
+            {
+                "rank": label,
+                "part": name,
+                "start": factor * at,
+                "end": factor * (at + seconds),
+                "took": format_seconds(seconds),
+                "percent": f"{100 * seconds / bar.parts.step_s:.1f} %",
+                "below": name in (HIDDEN.name, possibly),
+            }
+            for name, at, seconds in placed
+            if seconds
+        ]
     there = {row["part"] for row in rows}
     colours = {part.name: part.colour for part in (*shown, HIDDEN)} | {possibly: _POSSIBLY}
     x = alt.X("start:Q", title=f"{unit} of a step", axis=alt.Axis(grid=False))
-    labels = [f"{bar.label}: {format_seconds(bar.parts.step_s)}" for bar in bars]
     axis = alt.Axis(title=None, labelLimit=320, ticks=False, domain=False)
     y = alt.Y("rank:N", scale=alt.Scale(domain=labels), axis=axis)
     color = named("part", {name: colour for name, colour in colours.items() if name in there}, _BELOW)
@@ -423,11 +415,11 @@ def _tracks(spans: Sequence[Span]) -> list[int]:
 _MOST_PLACES = 600  # Steps that are drawn one by one; more of them share a place
 _MOST_CHANGES = 150
 _FAR = 4.0  # The axis ends at this many median steps: longer ones would squeeze all others
-_LINE, _BAND, _EPOCH = "#0072b2", "#9fb8c9", "#555555"
+_LINE, _BAND = "#0072b2", "#9fb8c9"
 
 
 def step_times_chart(explanation: Explanation) -> Any:
-    """Steps as a line, from the fastest rank to the slowest as a band; warm-up, changes and epochs are marked.
+    """Steps as a line, from the fastest rank to the slowest as a band, with warm-up and changes.
 
     None with fewer than two steps.
     """
@@ -438,19 +430,18 @@ def step_times_chart(explanation: Explanation) -> Any:
     for step in explanation.steps:
         of_ranks.setdefault(step.index, []).append(step.parts.step_s)
     indices, together = list(steps), -(-len(steps) // _MOST_PLACES)
-    places = [indices[at : at + together] for at in range(0, len(indices), together)]
     usual = [index for index in indices if index >= steady] or indices
     longest = max(max(of_ranks[index]) for index in usual)
     limit_s = 1.06 * min(longest, max(_FAR * median(steps[index] for index in usual), 1e-9))
     unit, factor = unit_of(limit_s)
     rows: Rows = []
-    for place in places:
+    for at in range(0, len(indices), together):
+        place = indices[at : at + together]
         low, high = (choose(choose(of_ranks[index]) for index in place) for choose in (min, max))
         middle = median(steps[index] for index in place)
         rows.append(
             {
                 "step": (place[0] + place[-1]) / 2,
-                "steps": f"{place[0]:,}" if together == 1 else f"{place[0]:,} to {place[-1]:,}",
                 "seconds": factor * middle,
                 "bottom": factor * low,
                 "top": factor * high,
@@ -458,115 +449,37 @@ def step_times_chart(explanation: Explanation) -> Any:
                 "range": f"{format_seconds(low)} to {format_seconds(high)}",
             }
         )
-    lines: Rows = []
-    for change in explanation.changes[:_MOST_CHANGES]:
-        what = f"{format_seconds(change.before_s)} to {format_seconds(change.after_s)}"
-        lines.append({"step": change.step - 0.5, "what": what, "kind": "change"})
-    at = indices[0]
-    for epoch in explanation.epochs:
-        if epoch.steps and epoch.number > 1:
-            lines.append({"step": at - 0.5, "what": f"epoch {epoch.number:,}", "kind": "epoch"})
-        at += epoch.steps
+    lines: Rows = [
+        {
+            "step": change.step - 0.5,
+            "what": f"{format_seconds(change.before_s)} to {format_seconds(change.after_s)}",
+        }
+        for change in explanation.changes[:_MOST_CHANGES]
+    ]
     warmup = [{"step": indices[0] - 0.5, "end": min(steady, indices[-1] + 1) - 0.5}] if explanation.warmup_steps else []
-
     room = 0.01 * (indices[-1] - indices[0])
     of_steps = alt.Scale(domain=[indices[0] - room, indices[-1] + room], nice=False, zero=False)
     ticks = alt.Axis(format=",d", grid=False, tickCount=10, tickMinStep=1, labelOverlap="greedy")
     x = alt.X("step:Q", title="step", scale=of_steps, axis=ticks)
     of_times = alt.Scale(domain=[0, factor * limit_s], nice=False)
     y = shared_axis(alt.Y, f"step time, {unit}", of_times, alt.Axis(format=",~r"))
-    tooltip = _tooltip(steps="step", took="step time", range="of all ranks")
+    tooltip = [alt.Tooltip("step:Q"), *_tooltip(took="step time", range="of all ranks")]
     base = alt.Chart(data(rows)).encode(x=x)
     field = alt.Chart(data(warmup)).mark_rect(color="#cccccc", opacity=0.5, clip=True)
-    rules = alt.Chart(data(lines)).mark_rule(strokeWidth=1.4, strokeDash=[4, 3])
-    stroke = named("kind", {"change": LOSS_COLOUR, "epoch": _EPOCH}, None, alt.Stroke)
-    kinds = {line["kind"] for line in lines}
-    marks = {
-        "grey: warm-up": bool(warmup),
-        "orange: a lasting change": "change" in kinds,
-        "dark: a new epoch, by the log": "epoch" in kinds,
-        "longer steps end above the axis": any(row["top"] > factor * limit_s for row in rows),
-    }
+    rules = alt.Chart(data(lines)).mark_rule(stroke=LOSS_COLOUR, strokeWidth=1.4, strokeDash=[4, 3])
+    each = f", median of {together} steps each" if together > 1 else ""
     return alt.layer(
-        *([field.encode(x=x, x2=alt.X2("end"))] if warmup else []),
+        field.encode(x=x, x2=alt.X2("end")),
         base.mark_area(color=_BAND, opacity=0.55, clip=True).encode(y=y("bottom"), y2=alt.Y2("top")),
         base.mark_line(color=_LINE, strokeWidth=1.3, clip=True).encode(y=y("seconds")),
         base.mark_point(color=_LINE, filled=True, opacity=1, clip=True, size=8).encode(y=y("seconds"), tooltip=tooltip),
-        *([rules.encode(x=x, stroke=stroke, tooltip=_tooltip(what="from here on"))] if lines else []),
+        rules.encode(x=x, tooltip=_tooltip(what="from here on")),
         width=_WIDTH,
         height=260,
         **frame(
             f"Step time over the run: {plain(explanation.what, 60)}",
-            f"blue: mean over ranks{f', median of {together} steps each' if together > 1 else ''}; "
-            "band: from the fastest to the slowest",
-            key(marks),
-        ),
-    )
-
-
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b0a000", "#332288", "#56b4e9", "#808080")
-_MOST_TRANSFERS = 1000
-_FEW_TICKS = 8
-
-
-def transfers_chart(explanation: Explanation) -> Any:
-    """Bus bandwidth by size: points for what the job reached, dashed lines for what a probe of the links did.
-
-    None where no sizes are known.
-    """
-    known = [each for each in explanation.transfers if each.bytes > 0 and each.bus_bytes_per_s > 0]
-    if not known:
-        return None
-    known.sort(key=lambda each: -each.count * each.seconds)
-    drawn = known[:_MOST_TRANSFERS]
-    operations = dict.fromkeys(each.operation for each in drawn)
-    names = {each: plain(each, 30) if at < len(_COLOURS) - 1 else "others" for at, each in enumerate(operations)}
-    rows: Rows = [
-        {
-            "operation": names[each.operation],
-            "bytes": each.bytes,
-            "bandwidth": each.bus_bytes_per_s / 1e6,
-            "probe": each.bus_bytes_per_s / 1e6 * each.seconds / each.probed_s if each.probed_s else None,
-            "spent": each.count * each.seconds,
-            "size": format_bytes(each.bytes),
-            "ranks": each.ranks,
-            "count": each.count,
-            "took": format_seconds(each.seconds),
-            "bus": f"{format_rate(each.bus_bytes_per_s / 1e6)} MB/s",
-        }
-        for each in drawn
-    ]
-    probed = sorted((row for row in rows if row["probe"]), key=lambda row: row["bytes"])
-    sizes = [row["bytes"] for row in rows]
-    least, most = min(sizes) / 2, max(sizes) * 2
-    powers = [power for power in range(60) if least < 2**power < most]
-    x = size_axis(least, most, powers[:: 1 + len(powers) // _FEW_TICKS])
-    low, high = logarithmic_domain([*(row["bandwidth"] for row in rows), *(row["probe"] for row in probed)])
-    low, high = low / 2, high * 2
-    scale = alt.Scale(type="log", domain=[low, high], nice=False)
-    ticks = alt.Axis(values=powers_of_ten(low, high, _FEW_TICKS), format=",~r")
-    y = shared_axis(alt.Y, "bus bandwidth, MB/s", scale, ticks)
-    domain = list(dict.fromkeys(names.values()))
-    legend = alt.Legend(title=None, orient="bottom", columns=4)
-    color = named("operation", dict(zip(domain, _COLOURS, strict=False)), legend)
-    size = alt.Size("spent:Q", scale=alt.Scale(type="sqrt", range=[40, 240]), legend=None)
-    tooltip = _tooltip(
-        operation="operation", size="size", ranks="ranks", count="count", took="time of one", bus="bus bandwidth"
-    )
-    points = alt.Chart(data(rows)).mark_point(filled=True, opacity=0.85, stroke="white", strokeWidth=0.7)
-    layers = [points.encode(x=x, y=y("bandwidth"), color=color, size=size, tooltip=tooltip)]
-    if probed:
-        lines = alt.Chart(data(probed)).mark_line(strokeDash=IDEAL_DASH, strokeWidth=1.5, point={"filled": False})
-        layers.append(lines.encode(x=x, y=y("probe"), color=color, detail=alt.Detail("ranks:N"), tooltip=tooltip))
-    return alt.layer(
-        *layers,
-        width=520,
-        height=320,
-        **frame(
-            f"What transfers reach: {plain(explanation.what, 60)}",
-            f"the larger a point, the more time is spent in all; {engine_words(explanation)}",
-            "hollow, dashed: what the probe of these links reached" if probed else "",
-            f"the {_MOST_TRANSFERS:,} longest of {len(known):,} are drawn" if len(drawn) < len(known) else "",
+            f"blue: mean over ranks{each}; band: from the fastest to the slowest",
+            "grey: warm-up; orange: a lasting change; longer steps end above the axis",
         ),
     )
 
@@ -586,12 +499,6 @@ CHARTS = (
         "Where a step goes on every rank; the longest part is the first to work on.",
         accounting_chart,
         leads=True,
-    ),
-    Figure(
-        "transfers",
-        "transfers",
-        "What messages of each size reached; large points cost most time in all.",
-        transfers_chart,
     ),
     Figure(
         "step_times",

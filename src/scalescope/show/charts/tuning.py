@@ -1,7 +1,7 @@
 """Charts of a search: step time over the knobs that matter, and every sample in its order."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -14,7 +14,6 @@ from scalescope.show.charts.parts import (
     Rows,
     data,
     frame,
-    key,
     named,
     outline,
     shared_axis,
@@ -45,10 +44,10 @@ _KINDS = {
 }
 
 
-def _frame(tuning: Tuning, title: str, marks: Mapping[str, bool]) -> dict[str, Any]:
-    """Title, where it was searched, and what marks mean as far as they are there."""
+def _frame(tuning: Tuning, title: str, *marks: str) -> dict[str, Any]:
+    """Title, where it was searched, and what marks mean."""
     held = f"; fixed: {plain(setting_words(tuning.held), 100)}" if tuning.held else ""
-    return frame(f"{title}: {plain(tuning.what, 60)}", f"{conditions(tuning)}{held}", key(marks))
+    return frame(f"{title}: {plain(tuning.what, 60)}", f"{conditions(tuning)}{held}", *marks)
 
 
 def _found(tuning: Tuning) -> str:
@@ -148,13 +147,6 @@ def _map(tuning: Tuning, knobs: Sequence[SearchedKnob], cells: Sequence[Cell]) -
     base, dots = alt.Chart(data(rows)), alt.Chart(data([at(values) for values in sampled]))
     rings = [*outline(at({}), _DEFAULT, 2.6, [5, 3]), *(outline(at(answer), RING_COLOUR, 2.6) if answer else [])]
     others = [plain(knob.name, 40) for knob in tuning.knobs if knob not in knobs]
-    marks = {
-        "bright: fast": True,
-        "dots: sampled": bool(sampled),
-        f"ring: {_found(tuning)}": bool(answer),
-        "dashed: the default": True,
-        f"with the best of {', '.join(others)}": bool(others),
-    }
     return alt.layer(
         base.mark_rect(stroke="white").encode(x=x, y=y(), color=color, tooltip=_TOOLTIP),
         base.mark_text(fontSize=11).encode(x=x, y=y(0.6), text="words:N", color=letters),
@@ -162,7 +154,12 @@ def _map(tuning: Tuning, knobs: Sequence[SearchedKnob], cells: Sequence[Cell]) -
         dots.mark_point(filled=True, color="white", stroke="#111111", size=28, opacity=1).encode(x=x, y=y(0.2)),
         width=width,
         height=height,
-        **_frame(tuning, f"Step time over {' and '.join(plain(knob.name, 40) for knob in knobs)}", marks),
+        **_frame(
+            tuning,
+            f"Step time over {' and '.join(plain(knob.name, 40) for knob in knobs)}",
+            f"bright: fast; dots: sampled; dashed: the default{f'; ring: {_found(tuning)}' if answer else ''}",
+            f"with the best of {', '.join(others)}" if others else "",
+        ),
     )
 
 
@@ -219,13 +216,6 @@ def convergence_chart(tuning: Tuning) -> Any:
     so_far = alt.Chart(data(best)).mark_line(interpolate="step-after", color=_BEST)
     default = [{"time": factor * tuning.default_step_s}] if tuning.default_step_s else []
     usual = alt.Chart(data(default)).mark_rule(color=_DEFAULT, strokeDash=IDEAL_DASH)
-    marks = {
-        "green: the best so far": bool(best),
-        "dashed: the default's step": bool(default),
-        "bars: two standard errors": True,
-        "grey: the confirmation, finalist and default interleaved": bool(field),
-        "at the upper edge: failed, or beyond it": any(row["high"] >= high for row in rows),
-    }
     return alt.layer(
         grey.encode(x=x, x2="end"),
         usual.encode(y=y("time")),
@@ -234,7 +224,12 @@ def convergence_chart(tuning: Tuning) -> Any:
         base.mark_point(size=60, filled=True, opacity=1).encode(**points, shape=shape, tooltip=tooltip),
         width=_WIDTH,
         height=_HEIGHT,
-        **_frame(tuning, "Step time of every sample", marks),
+        **_frame(
+            tuning,
+            "Step time of every sample",
+            "green: the best so far; dashed: the default's step; bars: two standard errors",
+            "grey: the confirmation, finalist and default interleaved; at the upper edge: failed, or beyond it",
+        ),
     )
 
 
