@@ -83,7 +83,7 @@ def test_sections_stand_in_the_order_of_the_questions(page: str) -> None:
 def test_every_figure_has_a_caption_its_data_and_a_description(page: str) -> None:
     read = Read(page)
     figures = [each["data-figure"] for each in read.of("div") if each.get("class") == "chart"]
-    assert {"map", "throughput", "speedup", "waterfall", "phases", "step", "accounting", "landscape"} <= {*figures}
+    assert {"map", "throughput", "speedup", "waterfall", "phases", "step", "accounting", "convergence"} <= {*figures}
     specs = json.loads(re.search(r'id="specs">(.*?)</script>', page, re.DOTALL)[1])
     assert list(specs) == figures
     captions = {figure.name: figure.caption for figure in document_of(full()).figures}

@@ -125,12 +125,11 @@ def _compared(tuning: Tuning) -> str:
 def _samples(tuning: Tuning) -> Table:
     """Samples of the search: the default, then the fastest first."""
     rows = sorted(searched(tuning), key=lambda sample: (sample.phase != "default", sample.step_s or float("inf")))
-    mark = "winner" if tuning.complete and tuning.decision == "use" else "finalist"
 
     def decision(sample: Sample) -> str:
         is_finalist = sample.values and sample.values == tuning.finalist
         told = plain(sample.problem or sample.decision, 48)
-        return ", ".join(filter(None, (mark if is_finalist else "", told)))
+        return ", ".join(filter(None, (found_words(tuning) if is_finalist else "", told)))
 
     def speedup(sample: Sample) -> float | None:
         return None if is_default(tuning, sample) else against_default(tuning, sample.step_s)
@@ -193,6 +192,11 @@ def is_default(tuning: Tuning, sample: Sample) -> bool:
 def against_default(tuning: Tuning, step_s: float | None) -> float | None:
     """Speedup over the default."""
     return tuning.default_step_s / step_s if tuning.default_step_s and step_s else None
+
+
+def found_words(tuning: Tuning) -> str:
+    """Name the setting that was compared with the default: it is no winner before it won."""
+    return "winner" if tuning.complete and tuning.decision == "use" else "finalist"
 
 
 def conditions(tuning: Tuning) -> str:
