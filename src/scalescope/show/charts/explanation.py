@@ -47,7 +47,6 @@ from scalescope.text import plain, plural
 from scalescope.units import format_bytes, format_seconds, format_share, unit_of
 
 _WIDTH = 720
-_POSSIBLY = "#f3e488"  # Communication that may be hidden, and negotiation
 _BELOW = alt.Legend(title=None, orient="bottom", symbolType="square", columns=5, labelLimit=200)
 
 
@@ -55,31 +54,16 @@ def _tooltip(**titles: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{field}:N", title=title) for field, title in titles.items()]
 
 
-class _Bar(NamedTuple):
-    """One step."""
-
-    label: str
-    parts: Breakdown
-    possibly_s: float | None
-
-
 def accounting_chart(explanation: Explanation) -> Any:
     """The typical steady step of every rank; None without steps."""
     if explanation.accounting is None:
         return None
-    possibly_s = explanation.possibly_hidden_s
     shown = sorted(ranks_in_order(explanation)[:MOST_RANKS], key=lambda account: account.rank)
-    bars = [
-        _Bar(
-            f"rank {account.rank}" + (" (straggler)" if account.rank == explanation.straggler else ""),
-            account.parts,
-            possibly_s if len(shown) == 1 else None,
-        )
-        for account in shown
-    ] or [_Bar("mean", explanation.accounting, possibly_s)]
+    late = {explanation.straggler: " (straggler)"}
+    bars = {f"rank {account.rank}{late.get(account.rank, '')}": account.parts for account in shown}
     count = len(explanation.per_rank)
     return _accounting(
-        bars,
+        bars or {"mean": explanation.accounting},
         f"Where a step goes: {plain(explanation.what, 60)}",
         f"mean over steady steps, {engine_words(explanation)}",
         straggler_words(explanation),
@@ -102,53 +86,45 @@ def accounting_over_np(explanations: Sequence[Explanation], names: Sequence[str]
     if not jobs:
         return None
     jobs.sort(key=lambda job: (job[0], job[1].engine))
-    bars: dict[str, _Bar] = {}
+    bars: dict[str, Breakdown] = {}
     for size, each, name, parts in jobs[:MOST_RANKS]:
         label = ", ".join(filter(None, [name, plural(size, "rank"), plain(each.engine, 24)]))
         numbered = (f"{label} #{count}" for count in range(2, len(jobs) + 1))
-        label = next(free for free in (label, *numbered) if free not in bars)
-        bars[label] = _Bar(label, parts, each.possibly_hidden_s)
+        bars[next(free for free in (label, *numbered) if free not in bars)] = parts
     models = dict.fromkeys(plain(each.what, 40) for _, each, *_ in jobs)
-    return _accounting(
-        list(bars.values()), f"Where a step goes over ranks: {', '.join(models)}", "mean over steady steps and ranks"
-    )
+    return _accounting(bars, f"Where a step goes over ranks: {', '.join(models)}", "mean over steady steps and ranks")
 
 
-def _accounting(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
-    """Bars of parts one after the other; a thin one below is the communication that they hide."""
-    unit, factor = unit_of(max(bar.parts.step_s for bar in bars))
-    shown, possibly = parts_of([bar.parts for bar in bars]), f"possibly {HIDDEN.name}"
-    labels = [f"{bar.label}: {format_seconds(bar.parts.step_s)}" for bar in bars]
+def _accounting(bars: Mapping[str, Breakdown], title: str, *lines: str) -> Any:
+    """Bars of parts one after the other, by their labels; a thin one below is the communication that they hide."""
+    unit, factor = unit_of(max(step.step_s for step in bars.values()))
+    shown = parts_of(list(bars.values()))
+    labelled = {f"{name}: {format_seconds(step.step_s)}": step for name, step in bars.items()}
     rows: Rows = []
-    for bar, label in zip(bars, labels, strict=True):
-        parts = [(part.name, part.seconds(bar.parts) or 0.0) for part in shown]
-        ends = list(accumulate((seconds for _, seconds in parts), initial=0.0))
-        placed = [(name, at, seconds) for (name, seconds), at in zip(parts, ends[:-1], strict=True)]
-        if bar.parts.hidden_s is not None:
-            placed.append((HIDDEN.name, 0.0, bar.parts.hidden_s))
-        elif bar.possibly_s:
-            placed.append((possibly, max(0.0, ends[-1] - bar.possibly_s), bar.possibly_s))
+    for label, step in labelled.items():
+        parts = [(part.name, part.seconds(step) or 0.0) for part in shown]
+        starts = accumulate((seconds for _, seconds in parts), initial=0.0)
+        placed = [(name, start, seconds) for (name, seconds), start in zip(parts, starts, strict=False)]
         rows += [
             {
                 "rank": label,
                 "part": name,
-                "start": factor * at,
-                "end": factor * (at + seconds),
+                "start": factor * start,
+                "end": factor * (start + seconds),
                 "took": format_seconds(seconds),
-                "percent": f"{100 * seconds / bar.parts.step_s:.1f} %",
-                "below": name in (HIDDEN.name, possibly),
+                "percent": f"{100 * seconds / step.step_s:.1f} %",
+                "below": name == HIDDEN.name,
             }
-            for name, at, seconds in placed
+            for name, start, seconds in [*placed, (HIDDEN.name, 0.0, step.hidden_s)]
             if seconds
         ]
     there = {row["part"] for row in rows}
-    colours = {part.name: part.colour for part in (*shown, HIDDEN)} | {possibly: _POSSIBLY}
     x = alt.X("start:Q", title=f"{unit} of a step", axis=alt.Axis(grid=False))
     axis = alt.Axis(title=None, labelLimit=320, ticks=False, domain=False)
-    y = alt.Y("rank:N", scale=alt.Scale(domain=labels), axis=axis)
-    color = named("part", {name: colour for name, colour in colours.items() if name in there}, _BELOW)
+    y = alt.Y("rank:N", scale=alt.Scale(domain=list(labelled)), axis=axis)
+    color = named("part", {part.name: part.colour for part in (*shown, HIDDEN) if part.name in there}, _BELOW)
     tooltip = _tooltip(rank="step of", part="part", took="time", percent="of the step")
-    absent = [part.name for part in PARTS if all(part.seconds(bar.parts) is None for bar in bars)]
+    absent = [part.name for part in PARTS if all(part.seconds(step) is None for step in bars.values())]
     note = f"not told by this source, and in other: {', '.join(absent)}" if absent else ""
     base = alt.Chart(data(rows)).encode(x=x, x2=alt.X2("end"), y=y, color=color, tooltip=tooltip)
     return alt.layer(
@@ -168,7 +144,7 @@ _ACTIVITIES = {
     "copy": "#cc79a7",
     "optimizer": _OF_PARTS["optimizer"],
     "communication": HIDDEN.colour,
-    "negotiation": _POSSIBLY,
+    "negotiation": "#f3e488",
     "other": _OF_PARTS["other"],
 }
 _MOST_LANES, _MOST_SPANS, _MOST_AT_ONCE = 32, 4000, 4  # Ranks, bars in all, and bars one below the other
@@ -184,7 +160,7 @@ class OneStep(NamedTuple):
     spans: list[Span]
     ends: dict[int, float]  # When each rank's step ended
     exchange_s: dict[int, float]  # How long each rank exchanged
-    exposed: dict[int, list[Interval]]  # When each rank exchanged and nothing hid it
+    exposed: dict[int, list[Interval]]  # When each rank exchanged and nothing hid it; of a bare timeline not known
     compute_known: bool
     notes: list[str]
 
@@ -200,25 +176,17 @@ def step_chart(explanation: Explanation) -> Any:
     if shown is None or not shown.spans:
         return None
     index = explanation.shown_index
-    measured = "" if predicted is None else "measured"
-    own = [step.parts.exposed_s for step in explanation.steps if step.index == index and step.parts.exposed_s]
     waited = "" if late is None else f"; rank {late} is the straggler: the others wait for it"
     return timelines_chart(
-        {measured: shown} if predicted is None else {"predicted": predicted, measured: shown},
+        {"": shown} if predicted is None else {"predicted": predicted, "measured": shown},
         f"One step: {plain(explanation.what, 60)}",
         "" if index is None else f"step {index:,}, a representative one{waited}",
-        exposed_s={measured: max(own, default=0.0)},
     )
 
 
-def timelines_chart(
-    timelines: Mapping[str, Timeline], title: str, *lines: str, exposed_s: Mapping[str, float] | None = None
-) -> Any:
-    """Steps one above the other on the same axis, such as predicted and measured; named by their keys.
-
-    `exposed_s` says by name how much of the exchange is exposed where the timeline holds no compute.
-    """
-    steps = {name: one_step(timeline, (exposed_s or {}).get(name)) for name, timeline in timelines.items()}
+def timelines_chart(timelines: Mapping[str, Timeline], title: str, *lines: str) -> Any:
+    """Steps one above the other on the same axis, such as predicted and measured; named by their keys."""
+    steps = {name: one_step(timeline) for name, timeline in timelines.items()}
     longest = max((step.seconds for step in steps.values()), default=0.0)
     there = {span.activity for step in steps.values() for span in step.spans}
     colours: dict[str, str] = {activity: colour for activity, colour in _ACTIVITIES.items() if activity in there}
@@ -311,21 +279,17 @@ def _headline(step: OneStep) -> str:
     """The rank that ends last in numbers."""
     rank = max(step.ends, key=lambda rank: step.ends[rank], default=min(step.exposed, default=0))
     whole, exchange = step.ends.get(rank, step.seconds), step.exchange_s.get(rank, 0.0)
-    if not exchange:
-        return f"{format_seconds(whole)}, no communication"
-    lost = sum(end - start for start, end in step.exposed.get(rank, []))
-    told = f"{format_seconds(whole)}, of it {format_seconds(lost)} ({format_share(lost / whole)}) {EXPOSED.name}"
-    if exchange - lost > 1e-9:
-        under = "hidden" if step.compute_known else "possibly hidden"
-        told += f"; {format_seconds(exchange - lost)} of communication is {under}"
+    told = f"{format_seconds(whole)}, {format_seconds(exchange)} of communication"
+    if step.compute_known and exchange:
+        lost = sum(end - start for start, end in step.exposed[rank])
+        told = f"{format_seconds(whole)}, of it {format_seconds(lost)} ({format_share(lost / whole)}) {EXPOSED.name}"
+        if exchange - lost > 1e-9:
+            told += f"; {format_seconds(exchange - lost)} of communication is hidden"
     return told + (f" (rank {rank})" if len(step.exposed) > 1 else "")
 
 
-def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
-    """The step of a timeline, with as many ranks and activities as can be drawn; the slowest rank among them.
-
-    `exposed_s`: where the timeline holds no compute, this much of the exchange at the step's end is exposed.
-    """
+def one_step(timeline: Timeline) -> OneStep:
+    """The step of a timeline, with as many ranks and activities as can be drawn; the slowest rank among them."""
     steps = {step.rank: step for step in timeline.steps}
     begin = min([step.start_s for step in steps.values()] or [span.start_s for span in timeline.spans], default=0.0)
     whole = Step(rank=-1, start_s=begin, end_s=max((span.end_s for span in timeline.spans), default=begin))
@@ -344,10 +308,7 @@ def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
     known = any(span.activity in ("forward", "backward") for here in by_rank.values() for span in here)
     exchange = {rank: moments(here, EXCHANGE) for rank, here in by_rank.items()}
     lost = {
-        rank: _pairs(exposed(exchange[rank], moments(here, BUSY)))
-        if known
-        else _last(_pairs(exchange[rank]), exposed_s or 0.0)
-        for rank, here in by_rank.items()
+        rank: _pairs(exposed(exchange[rank], moments(here, BUSY))) if known else [] for rank, here in by_rank.items()
     }
     length = max((span.end_s for here in by_rank.values() for span in here), default=0.0)
     fewer = [
@@ -366,17 +327,6 @@ def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
 
 def _pairs(intervals: Intervals) -> list[Interval]:
     return list(zip(intervals.starts.tolist(), intervals.ends.tolist(), strict=True))
-
-
-def _last(intervals: Sequence[Interval], seconds: float) -> list[Interval]:
-    """The last `seconds` of them."""
-    left: list[Interval] = []
-    for start, end in reversed(intervals):
-        if seconds <= 0:
-            break
-        left.insert(0, (max(start, end - seconds), end))
-        seconds -= end - start
-    return left
 
 
 def _joined(lane: Sequence[Span], pixel: float) -> list[Span]:
