@@ -1,6 +1,6 @@
 """Explanation: where the time of traced steps goes and what to change; every rank, transfer and tensor as tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
@@ -120,26 +120,27 @@ def network_lines(network: Network | None) -> list[str]:
     """Lines on the network that messages used, the other links, and the settings that choose between them."""
     if network is None:
         return []
-    over = {"socket": "sockets", "tcp": "TCP"}.get(network.transport.lower(), plain(network.transport, 30))
-    told = f"{plain(network.backend, 24).replace('nccl', 'NCCL')} over {over or 'a network that is not told'}"
-    if network.interfaces:
-        told += f" on {', '.join(plain(name, 30) for name in network.interfaces[:_FEW])}"
+    over = {"socket": "sockets", "tcp": "TCP", "": "a network that is not told"}
+    told = [
+        f"{plain(network.backend, 24).replace('nccl', 'NCCL')} over "
+        + over.get(network.transport.lower(), plain(network.transport, 30)),
+        *([f"on {', '.join(plain(name, 30) for name in network.interfaces[:_FEW])}"] if network.interfaces else []),
+    ]
     more = {
         f"{network.channels} channels": network.channels,
         f"algorithms {', '.join(network.algorithms)}": network.algorithms,
         plural(network.nodes or 0, "node"): network.nodes,
     }
-    if known := [words for words, there in more.items() if there]:
-        told += f" ({'; '.join(known)})"
-    lines = [told]
+    known = "; ".join(words for words, there in more.items() if there)
+    lines = [" ".join([*told, *([f"({known})"] if known else [])])]
     for link in network.links:
         source = "measured" if link.measured_bits_per_s else "declared"
         rate = f"{format_bits(link.bits_per_s)} {source}" if link.bits_per_s else "speed not known"
         lines.append(f"{plain(link.interface, 30)} ({plain(link.network, 40)}): {rate}")
-    ports = [f"{plain(each.name, 30)} ({plain(each.kind, 8)})" for each in network.devices[:_FEW]]
-    lines += [f"ports: {', '.join(ports)}"] if ports else []
-    settings = [f"{plain(name, 40)}={plain(value, 60)}" for name, value in sorted(network.settings.items())]
-    return [*lines, *([f"set: {', '.join(settings[:_MOST_ROWS])}"] if settings else [])]
+    ports = ", ".join(f"{plain(each.name, 30)} ({plain(each.kind, 8)})" for each in network.devices[:_FEW])
+    texts = [f"{plain(name, 40)}={plain(value, 60)}" for name, value in sorted(network.settings.items())]
+    named = {"ports": ports, "set": ", ".join(texts[:_MOST_ROWS])}
+    return [*lines, *(f"{name}: {words}" for name, words in named.items() if words)]
 
 
 def _divided(explanation: Explanation, parts: Breakdown) -> str:
@@ -317,13 +318,21 @@ def ranks_in_order(explanation: Explanation) -> list[RankAccount]:
 
 
 def _horovod_lines(account: HorovodAccount) -> list[str]:
-    """Negotiation, queue and copies, collectives, fusion, cycles: a line each."""
-    negotiation = f"negotiation {format_seconds(account.negotiation_s)}"
-    if account.waiting_s is not None and account.protocol_s is not None:
-        waiting, protocol = format_seconds(account.waiting_s), format_seconds(account.protocol_s)
-        negotiation += f": {waiting} until the last rank was ready, {protocol} of protocol"
-    elif account.cached:
-        negotiation += " (cached: who was waited for is not told)"
+    """Negotiation, queue and copies, collectives, fusion and cycles, who was late: a line each."""
+
+    def parts(seconds: Mapping[str, float | None]) -> str:
+        known = [f"{name} {format_seconds(each)}" for name, each in seconds.items() if each is not None]
+        return ", ".join(known) or "none"
+
+    def numbers(counts: Mapping[str, float | None]) -> str:
+        return ", ".join(f"{each:.3g} {name}" for name, each in counts.items() if each is not None)
+
+    negotiation = {
+        "negotiation": account.negotiation_s,
+        "until the last rank was ready": account.waiting_s,
+        "protocol": account.protocol_s,
+        "negotiation in the first step": account.first_negotiation_s,
+    }
     around = {
         "queue": account.queue_s,
         "wait for data": account.data_wait_s,
@@ -331,16 +340,14 @@ def _horovod_lines(account: HorovodAccount) -> list[str]:
         "out of it": account.memcpy_out_s,
     }
     collectives = sorted(account.collectives_s.items(), key=lambda item: -item[1])[:_MOST_LINES]
-    named = [f"{plain(name, 30)} {format_seconds(seconds)}" for name, seconds in collectives]
     size = "" if account.bytes_per_response is None else f" and {format_bytes(account.bytes_per_response)}"
     fused = f"{account.responses:.3g} messages of {account.tensors_per_response:.3g} tensors{size} each"
-    cycles = "" if account.cycles is None else f"; {account.cycles:.3g} cycles"
-    idle = "" if account.idle_cycles is None else f", {account.idle_cycles:.3g} of them without work"
+    cycles = numbers({"cycles": account.cycles, "of them without work": account.idle_cycles})
     lines = [
-        f"{negotiation}; {format_seconds(account.first_negotiation_s)} in the first step",
-        ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in around.items()),
-        f"collectives: {', '.join(named) or 'none'}",
-        f"{fused}{cycles}{idle}",
+        parts(negotiation) + (" (cached: who was waited for is not told)" if account.cached else ""),
+        parts(around),
+        f"collectives: {parts({plain(name, 30): seconds for name, seconds in collectives})}",
+        "; ".join(filter(None, (fused, cycles))),
     ]
     if whole := sum(account.last_rank.values()):
         last = sorted(account.last_rank.items(), key=lambda item: -item[1])[:_MOST_LINES]

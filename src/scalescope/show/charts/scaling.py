@@ -64,7 +64,6 @@ _MEANINGS = {
     "train": "train: first to last step",
     "end_to_end": "end to end: launch to end",
 }
-_MANY = 6  # Curves up to which every one has a row of its own
 
 
 def speedup_chart(scaling: Scaling) -> Any:
@@ -79,13 +78,12 @@ def speedup_chart(scaling: Scaling) -> Any:
         "color": named("kind", {_MEANINGS[name]: SPEEDUP_COLOURS[name] for name in names}, below),
         "shape": named("kind", {_MEANINGS[name]: SPEEDUP_SHAPES[name] for name in names}, below, alt.Shape),
     }
-    many = len(curves) > _MANY
     estimates = [estimate for curve in curves for estimate in curve_estimates(curve)]
     baselines = {baseline_words(curve) for curve in curves}
     relative = f"relative to {baselines.pop()}; " if len(baselines) == 1 else ""
     return alt.concat(
-        *(_row(curve, (230, 160, 140) if many else (360, 260, 220), look) for curve in curves),
-        columns=2 if many else 1,
+        *(_row(curve, look) for curve in curves),
+        columns=1,
         spacing=22,
         resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared")),
         **frame(
@@ -100,10 +98,9 @@ def _compared(curve: Curve) -> list[ScalingPoint]:
     return [point for point in curve.points if point is not curve.baseline]
 
 
-def _row(curve: Curve, sizes: tuple[int, int, int], look: dict[str, Any]) -> Any:
-    """Speedups of a curve, and its efficiency next to them; `sizes` are two widths and the height."""
+def _row(curve: Curve, look: dict[str, Any]) -> Any:
+    """Speedups of a curve, and its efficiency next to them."""
     counts, line = processes_axis(curve.points), drawn_line(curve)
-    wide, narrow, height = sizes
     apart = APART if any(has_spread(each) for point in line for each in point.speedup.values()) else 0.0
 
     def row(point: ScalingPoint, name: str, estimate: Estimate, aside: float = 0.0) -> dict[str, Any]:
@@ -120,13 +117,13 @@ def _row(curve: Curve, sizes: tuple[int, int, int], look: dict[str, Any]) -> Any
     base = curve.baseline_np or line[0].np
     ideal: Rows = [{"at": point.np, "value": point.np / base} for point in line if point.np >= base]
     y = speedup_axis([each["value"] for each in ideal], rows, counts.logarithmic)
-    panels = [alt.layer(*curve_layers(rows, ideal, counts.x, y, _TOOLTIP, **look), width=wide, height=height)]
+    panels = [alt.layer(*curve_layers(rows, ideal, counts.x, y, _TOOLTIP, **look), width=360, height=220)]
     if any(point.efficiency for point in _compared(curve)):
         rows = [row(point, "steady", point.efficiency) for point in line if point.efficiency]
         top = max([1.1, *(1.03 * each["high"] for each in rows)])
         y = shared_axis(alt.Y, "efficiency (steady)", alt.Scale(domain=[0, top], nice=False))
         layers = curve_layers(rows, [{**each, "value": 1.0} for each in ideal], counts.x, y, _TOOLTIP, **look)
-        panels.append(alt.layer(*layers, width=narrow, height=height))
+        panels.append(alt.layer(*layers, width=260, height=220))
     return alt.hconcat(*panels, spacing=20, title=panel_title(known_title(curve), frame="bounds"))
 
 
