@@ -188,13 +188,6 @@ def test_measured_cells_tell_how_wrong_the_prediction_was() -> None:
     assert f"verified by running {len(checks)} cells" in page
 
 
-def test_the_map_says_what_launches_measured_where_it_predicts_otherwise() -> None:
-    prediction = made_predictions.both()
-    told = Read(page_of(*on_page([Results(name="x", prediction=prediction, scaling=curves())]))).text
-    assert re.search(r"launches measured [\d.]+x with .* on 2 processes \(map: [\d.]+x\)", told)
-    assert "launches measured" not in Read(page_of(*on_page([Results(name="x", prediction=prediction)]))).text
-
-
 @pytest.mark.parametrize(
     ("verb", "figure"), [("measure", "throughput"), ("estimate", "map"), ("explain", "accounting")]
 )

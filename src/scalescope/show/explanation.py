@@ -85,9 +85,9 @@ def document(explanation: Explanation) -> Document:
 
 def sentence(explanation: Explanation) -> str:
     """The answer: the finding with the largest gain, and where a step goes."""
-    parts = explanation.accounting
+    parts, findings = explanation.accounting, by_gain(explanation.findings)
     if parts is None and explanation.network and not explanation.ranks:
-        advice = f" {plain(explanation.findings[0].sentence, 300)}" if explanation.findings else ""
+        advice = f" {plain(findings[0].sentence, 300)}" if findings else ""
         return f"{plain(network_lines(explanation.network)[0], 200)}.{advice}"
     if parts is None:
         return f"{plain(explanation.what, 60)} has no steps, so nothing can be said about where their time goes."
@@ -97,22 +97,20 @@ def sentence(explanation: Explanation) -> str:
         names["other"] = f"unknown (a {explanation.kind} alone does not tell it)"
     if explanation.too_heavy and parts.compute_s is None:
         names["other"] = "forward, backward and communication"
-    visible = [part for part, share in shares.items() if share >= _VISIBLE] or list(shares)[:1]
     told = [
-        f"{format_share(shares[part])} {names.get(part.key, part.name)}"
+        f"{format_share(share)} {names.get(part.key, part.name)}"
         + (_divided(explanation, parts) if part is EXPOSED else "")
-        for part in visible
+        for part, share in shares.items()
+        if share >= _VISIBLE or share == max(shares.values())
     ]
-    possibly = explanation.possibly_hidden_s
-    hidden = ""
-    if (HIDDEN.share(parts) or 0.0) >= _VISIBLE:
-        hidden = f" (communication hidden under compute: {format_share(HIDDEN.share(parts) or 0.0)})"
-    elif possibly is not None and possibly >= _VISIBLE * parts.step_s > 0:
-        hidden = f" (communication that may be hidden: {format_share(possibly / parts.step_s)})"
+    hidden, possibly = HIDDEN.share(parts) or 0.0, (explanation.possibly_hidden_s or 0.0) / (parts.step_s or 1.0)
+    under = ""
+    if max(hidden, possibly) >= _VISIBLE:
+        name = "hidden under compute" if hidden >= _VISIBLE else "that may be hidden"
+        under = f" (communication {name}: {format_share(hidden if hidden >= _VISIBLE else possibly)})"
     step = explanation.step_s if explanation.step_s is not None else parts.step_s
     traced = "" if explanation.traced_step_s is not None else "traced "
-    findings = by_gain(explanation.findings)
-    goes = f"A {traced}{format_seconds(step)} step is {listed(told)}{hidden}."
+    goes = f"A {traced}{format_seconds(step)} step is {listed(told)}{under}."
     return f"{_with_gain(findings[0], explanation)}. {goes}" if findings else f"{goes} Nothing stands out."
 
 

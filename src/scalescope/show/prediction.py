@@ -28,16 +28,7 @@ DOES_NOT_FIT_COLOUR = "#dddddd"
 READS_AS_ONE = 0.995  # From here on a speedup is written 1.00
 MOST_CELLS = 4096  # Of all maps in a figure: more would make a file of several megabytes
 _ROWS, _FEW_ROWS, _BATCHES = 30, 6, 12  # Of a map that people read; without --details; its columns
-_FEW_LAUNCHED = 3  # Cells whose measured speedup stands below a map
 _AS_FAST = 0.005  # A regret below it would read 0 %
-
-
-class Mapped(NamedTuple):
-    """A map as its charts take it."""
-
-    prediction: Prediction  # With what was measured as checks
-    step: Timeline | None  # Of the recommended cell
-    most_cells: int
 
 
 def document(
@@ -65,7 +56,7 @@ def document(
         own = format_seconds(prediction.own_s)
         facts.append(f"{prediction.engine} itself costs a process {own} of every step: copies, hooks")
     residual = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
-    facts += [launched_words(prediction, measured), trust, checks, f"intervals hold {percent(PREDICTED)}; {residual}"]
+    facts += [trust, checks, f"intervals hold {percent(PREDICTED)}; {residual}"]
     facts[1:1] = [ran_words(prediction), engine_words(prediction)]
     by_size = [_size_table(prediction, _FEW_ROWS), _size_table(prediction, _ROWS)] if prediction.ran_as else []
     return Document(
@@ -92,22 +83,13 @@ def document(
                 Section("checks", "Run for real", tables=[_check_table(checked)]),
                 Section("step", "One step of all ranks"),
             ],
-            Mapped(checked, step, most_cells or MOST_CELLS),
+            checked,
+            step,
+            most_cells or MOST_CELLS,
         ),
         json=lambda: prediction_json(prediction),
         files={"estimate": _cell_table(prediction)},
     )
-
-
-def launched_words(prediction: Prediction, measured: Scaling | None) -> str:
-    """`cells are predictions; launches measured 1.73x with 2 processes ...`; empty where the map says the same."""
-    told = []
-    for cell in prediction.cells if measured else ():
-        point = same_point(measured, cell, cell.engine or prediction.engine) if measured and cell.np > 1 else None
-        steady = point.speedup.get("steady") if point else None
-        if steady and (launched := speedup_number(steady.value)) != (mapped := speedup_number(cell.speedup)):
-            told.append(f"{launched}x with {_named(cell)} on {cell.np:,} processes (map: {mapped}x)")
-    return f"cells are predicted speedups; launches measured {'; '.join(told[:_FEW_LAUNCHED])}" if told else ""
 
 
 def with_measured(prediction: Prediction, measured: Scaling | None) -> Prediction:

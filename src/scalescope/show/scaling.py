@@ -185,21 +185,21 @@ def _rows(curve: Curve, scaling: Scaling) -> list[Row]:
 def _table(curve: Curve, scaling: Scaling) -> Table:
     """A row for every point; what is shown, relative to what, and of how many launches."""
     title, base = curve_title(curve), baseline_words(curve)
-    relative = f", relative to {base}" if base else ""
     known = any(point.speedup or point.throughput or point.step_s or point.train_s for point in curve.points)
     both = scaling.source == "measurement" and any(point.step_s and point.throughput for point in curve.points)
     means = "step: the median; samples/s: by the mean step" if both else ""
     named = title if curve.scaling or not curve.engine else f"scaling, {title}"
-    caption = f"{named[0].upper()}{named[1:]}: {plain(scaling.what, 60)}. "
-    caption += f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with."
     counts = sorted({point.launches for point in curve.points})
-    if counts and counts != [1]:
-        caption += f" {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} launches each."
+    told = [
+        f"{named[0].upper()}{named[1:]}: {plain(scaling.what, 60)}.",
+        f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with.",
+        f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} launches each." if counts[-1:] > [1] else "",
+    ]
     return Table(
         COLUMNS,
         _rows(curve, scaling),
-        caption,
-        title + (relative if known else ": no speeds are known"),
+        " ".join(filter(None, told)),
+        (f"{title}, relative to {base}" if base else title) if known else f"{title}: no speeds are known",
         _curve_lines(curve),
         "; ".join(filter(None, (means, interval_note(curve_estimates(curve))))),
         noun="number of processes",

@@ -94,15 +94,12 @@ def _unfinished(tuning: Tuning, effort: str, why: str) -> str:
     known = [each for each in searched(tuning) if each.step_s and not each.cut]
     best = min(known, key=lambda sample: sample.step_s or 0.0, default=None)
     factor = against_default(tuning, best.step_s) if best else None
-    if best is None:
-        so_far = "nothing was measured"
-    elif not best.values or factor is None:
-        so_far = "nothing was faster than the default so far"
-    elif tuning.gain:
-        sure = f"{tuning.gain.words} over {_pairs(tuning, tuning.gain.pairs)}"
-        so_far = f"so far {setting_words(tuning.finalist)} leads ({sure})"
-    else:
+    so_far = "nothing was faster than the default so far"
+    if best and best.values and factor:
         so_far = f"so far {setting_words(best.values)} is fastest, {times(factor)} by one sample and not confirmed"
+        if tuning.gain:
+            sure = f"{tuning.gain.words} over {_pairs(tuning, tuning.gain.pairs)}"
+            so_far = f"so far {setting_words(tuning.finalist)} leads ({sure})"
     return f"{ended}; {so_far}; {go_on}."
 
 

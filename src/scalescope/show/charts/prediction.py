@@ -181,7 +181,7 @@ CHARTS = (
         "predicted",
         "Each cell is a setting; brighter is faster. Where a row is no brighter than the one below it, more processes "
         "do not pay.",
-        lambda of: map_chart(of.prediction, of.most_cells),
+        lambda prediction, step, most: map_chart(prediction, most),
         leads=True,
     ),
     Figure(
@@ -189,8 +189,8 @@ CHARTS = (
         "step",
         "One step of every rank: compute above, exchange below. Red-orange marks exposed communication, in which "
         "nothing is computed. Ctrl and wheel, or the buttons, zoom; dragging moves.",
-        lambda of: (
-            timelines_chart({"": of.step}, f"One step, predicted: {headline(of.prediction)}") if of.step else None
+        lambda prediction, step, most: (
+            timelines_chart({"": step}, f"One step, predicted: {headline(prediction)}") if step else None
         ),
         zooms=True,
     ),
