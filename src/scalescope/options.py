@@ -146,46 +146,31 @@ def parameters(request: type[msgspec.Struct], only: Sequence[str] = ()) -> list[
     import typer
 
     found = []
+
+    def add(name: str, annotation: Any, info: Any, default: Any) -> None:
+        annotated, kind = Annotated[annotation, info], inspect.Parameter.KEYWORD_ONLY
+        found.append(inspect.Parameter(name, kind, default=default, annotation=annotated))
+
     options = [option for option in options_of(request) if not only or option.field in only]
-    options = [option for option in options if not option.opt.after_dashes]
-    lists = [option for option in options if option.opt.argument and option.opt.kind.repeats]
+    takes_all = any(option.opt.argument and option.opt.kind.repeats for option in options)
     for option in options:
-        opt, kind = option.opt, option.opt.kind
+        opt, kind, panel = option.opt, option.opt.kind, option.opt.group or None
+        if opt.after_dashes or (opt.argument and takes_all and not kind.repeats):
+            continue  # a list of arguments takes the word of another one
         annotation: Any = bool if kind.is_flag else list[str] | None if kind.repeats else str
-        default: Any = (
-            ...
-            if option.required
-            else False
-            if kind.is_flag
-            else None
-            if kind.repeats
-            else str(option.text(option.default))
-        )
-        info: Any
+        usual: Any = {bool: False, str: str(option.text(option.default))}.get(annotation)
+        names = (option.flag, opt.short) if opt.short else (option.flag,)
+        metavar = None if kind.is_flag else opt.metavar or kind.metavar
+        is_hidden = opt.hidden or opt.rare
+        info: Any = typer.Option(*names, help=opt.help, metavar=metavar, rich_help_panel=panel, hidden=is_hidden)
         if opt.argument:
-            if lists and not kind.repeats:
-                continue  # a list of arguments takes its word
             info = typer.Argument(help=opt.help, metavar=opt.metavar or option.keyword.upper(), show_default=False)
-        else:
-            info = typer.Option(
-                *(option.flag, opt.short) if opt.short else (option.flag,),
-                help=opt.help,
-                metavar=None if kind.is_flag else opt.metavar or kind.metavar,
-                rich_help_panel=opt.group or None,
-                hidden=opt.hidden or opt.rare,
-            )
-        found.append(_parameter(option.keyword, annotation, info, default))
+        add(option.keyword, annotation, info, ... if option.required else usual)
         for also in opt.also:
-            info = typer.Option(also.flag, help=also.help, metavar=also.metavar, rich_help_panel=opt.group or None)
-            name, is_flag = _name_of(also.flag), also.metavar is None
-            found.append(_parameter(name, bool if is_flag else str, info, False if is_flag else ""))
+            info = typer.Option(also.flag, help=also.help, metavar=also.metavar, rich_help_panel=panel)
+            is_flag = also.metavar is None
+            add(_name_of(also.flag), bool if is_flag else str, info, False if is_flag else "")
     return found
-
-
-def _parameter(name: str, annotation: Any, info: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, info]
-    )
 
 
 def _name_of(flag: str) -> str:

@@ -1,7 +1,7 @@
 """Predictions: the map of speedups, what it says in words, what was checked. Charts draw the same Grid."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import groupby, pairwise, product
 from typing import Any, Literal, NamedTuple
@@ -269,22 +269,22 @@ def _size_table(prediction: Prediction, rows: int) -> Table:
     shown = _some_of(counts, rows, [best.np] if best else [])
     left_out = f"shown: {len(shown):,} of {len(counts):,} numbers of processes" if len(shown) < len(counts) else ""
 
-    def ran(write: Callable[[Cell], str]) -> Callable[[Cell], str | None]:
-        return lambda cell: write(cell) if cell.step_s else None
-
     def speedup(cell: Cell) -> str:
         kind = "recommended" if cell is best else "slower" if is_slower(cell) else "usual"
         return _MARKS[kind][0].format(speedup_number(cell.speedup))
+
+    def where_it_ran(cell: Cell) -> Cell | None:
+        return cell if cell.step_s else None
 
     columns = [
         Column("np", "processes", write="{:,}".format),
         Column(lambda cell: cell.nodes if several else None, "nodes", write="{:,}".format, priority=3),
         Column("batch", "batch each", write="{:,}".format, priority=4),
-        Column(ran(lambda cell: format_seconds(cell.step_s)), "step"),
-        Column(ran(_step_ends), percent(PREDICTED), priority=2),
-        Column(ran(speedup), "speedup"),
-        Column(ran(lambda cell: format_share(cell.efficiency)), "efficiency", priority=1),
-        Column(ran(lambda cell: format_seconds(cell.exposed_s)), "exposed", priority=5),
+        Column(where_it_ran, "step", write=lambda cell: format_seconds(cell.step_s)),
+        Column(where_it_ran, percent(PREDICTED), write=_step_ends, priority=2),
+        Column(where_it_ran, "speedup", write=speedup),
+        Column(where_it_ran, "efficiency", write=lambda cell: format_share(cell.efficiency), priority=1),
+        Column(where_it_ran, "exposed", write=lambda cell: format_seconds(cell.exposed_s), priority=5),
         Column(_memory, "memory"),
         Column(lambda cell: "yes" if cell.fits else "no", "fits"),
     ]
