@@ -44,12 +44,11 @@ class Kind(NamedTuple):
 
 
 class Also(NamedTuple):
-    """Another flag that gives a field its value."""
+    """Another flag, without a value, that gives a field this one."""
 
     flag: str
     help: str
-    read: Callable[[str, str], Any]
-    metavar: str | None = None  # None: it takes no value
+    value: Any
 
 
 class Opt(NamedTuple):
@@ -167,9 +166,8 @@ def parameters(request: type[msgspec.Struct], only: Sequence[str] = ()) -> list[
             info = typer.Argument(help=opt.help, metavar=opt.metavar or option.keyword.upper(), show_default=False)
         add(option.keyword, annotation, info, ... if option.required else usual)
         for also in opt.also:
-            info = typer.Option(also.flag, help=also.help, metavar=also.metavar, rich_help_panel=panel)
-            is_flag = also.metavar is None
-            add(_name_of(also.flag), bool if is_flag else str, info, False if is_flag else "")
+            info = typer.Option(also.flag, help=also.help, rich_help_panel=panel)
+            add(_name_of(also.flag), bool, info, default=False)
     return found
 
 
@@ -182,13 +180,11 @@ def _shortened(request: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[
     given = dict(given)
     for option in options_of(request):
         for also in option.opt.also:
-            text = given.pop(_name_of(also.flag), None)
-            if text in EMPTY or text is False:
+            if not given.pop(_name_of(also.flag), None):
                 continue
-            value = option.read(also.read(text, also.flag))
-            if option.keyword in given and option.read(given[option.keyword]) != value:
+            if given.get(option.keyword, also.value) != also.value:
                 raise UsageError(f"{also.flag} and {option.flag} contradict each other: keep one of them")
-            given[option.keyword] = value
+            given[option.keyword] = also.value
     return given
 
 

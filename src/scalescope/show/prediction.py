@@ -219,8 +219,8 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
     def kind(cell: Cell | None) -> str:
         if cell is None:
             return "absent"
-        holds = (not cell.fits, cell is best, is_slower(cell), cell.verified)
-        holds += (not cell.baseline_fits, not cell.measured_batch, True)
+        is_sure = cell.baseline_fits and cell.measured_batch
+        holds = (not cell.fits, cell is best, is_slower(cell), cell.verified, not cell.baseline_fits, not is_sure, True)
         return next(name for name, here in zip(_MARKS, holds, strict=False) if here)
 
     def colour(np: int, batch: int) -> str:
