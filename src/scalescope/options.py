@@ -44,12 +44,11 @@ class Kind(NamedTuple):
 
 
 class Also(NamedTuple):
-    """Another flag that gives a field its value."""
+    """Another flag, without a value, that gives a field this one."""
 
     flag: str
     help: str
-    read: Callable[[str, str], Any]
-    metavar: str | None = None  # None: it takes no value
+    value: Any
 
 
 class Opt(NamedTuple):
@@ -73,7 +72,6 @@ class Opt(NamedTuple):
     hidden: bool = False  # In no help: horovodrun has it
     also: tuple[Also, ...] = ()
     horovodrun: tuple[str, ...] = ()  # Flags of horovodrun with the same meaning
-    was: str = ""  # Former name, refused with the new one
 
 
 class Option(NamedTuple):
@@ -131,14 +129,11 @@ def read(request: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, A
         UsageError: A keyword is unknown, or a value cannot be read.
     """
     known, given = {option.keyword: option for option in options_of(request)}, _shortened(request, given)
-    former = {option.opt.was: option.keyword for option in known.values() if option.opt.was}
     fields: dict[str, Any] = {}
     for keyword, value in given.items():
         if keyword in known:
             if value not in EMPTY:
                 fields[known[keyword].field] = known[keyword].read(value)
-        elif keyword in former:
-            raise UsageError(f"'{keyword}' is now '{former[keyword]}': rename it")
         else:
             near = did_you_mean(keyword, known)
             raise UsageError(f"there is no option '{plain(keyword, 60)}'{near}: leave it out, or see --help")
@@ -150,46 +145,30 @@ def parameters(request: type[msgspec.Struct], only: Sequence[str] = ()) -> list[
     import typer
 
     found = []
+
+    def add(name: str, annotation: Any, info: Any, default: Any) -> None:
+        annotated, kind = Annotated[annotation, info], inspect.Parameter.KEYWORD_ONLY
+        found.append(inspect.Parameter(name, kind, default=default, annotation=annotated))
+
     options = [option for option in options_of(request) if not only or option.field in only]
-    options = [option for option in options if not option.opt.after_dashes]
-    lists = [option for option in options if option.opt.argument and option.opt.kind.repeats]
+    takes_all = any(option.opt.argument and option.opt.kind.repeats for option in options)
     for option in options:
-        opt, kind = option.opt, option.opt.kind
+        opt, kind, panel = option.opt, option.opt.kind, option.opt.group or None
+        if opt.after_dashes or (opt.argument and takes_all and not kind.repeats):
+            continue  # a list of arguments takes the word of another one
         annotation: Any = bool if kind.is_flag else list[str] | None if kind.repeats else str
-        default: Any = (
-            ...
-            if option.required
-            else False
-            if kind.is_flag
-            else None
-            if kind.repeats
-            else str(option.text(option.default))
-        )
-        info: Any
+        usual: Any = {bool: False, str: str(option.text(option.default))}.get(annotation)
+        names = (option.flag, opt.short) if opt.short else (option.flag,)
+        metavar = None if kind.is_flag else opt.metavar or kind.metavar
+        is_hidden = opt.hidden or opt.rare
+        info: Any = typer.Option(*names, help=opt.help, metavar=metavar, rich_help_panel=panel, hidden=is_hidden)
         if opt.argument:
-            if lists and not kind.repeats:
-                continue  # a list of arguments takes its word
             info = typer.Argument(help=opt.help, metavar=opt.metavar or option.keyword.upper(), show_default=False)
-        else:
-            info = typer.Option(
-                *(option.flag, opt.short) if opt.short else (option.flag,),
-                help=opt.help,
-                metavar=None if kind.is_flag else opt.metavar or kind.metavar,
-                rich_help_panel=opt.group or None,
-                hidden=opt.hidden or opt.rare,
-            )
-        found.append(_parameter(option.keyword, annotation, info, default))
+        add(option.keyword, annotation, info, ... if option.required else usual)
         for also in opt.also:
-            info = typer.Option(also.flag, help=also.help, metavar=also.metavar, rich_help_panel=opt.group or None)
-            name, is_flag = _name_of(also.flag), also.metavar is None
-            found.append(_parameter(name, bool if is_flag else str, info, False if is_flag else ""))
+            info = typer.Option(also.flag, help=also.help, rich_help_panel=panel)
+            add(_name_of(also.flag), bool, info, default=False)
     return found
-
-
-def _parameter(name: str, annotation: Any, info: Any, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotation, info]
-    )
 
 
 def _name_of(flag: str) -> str:
@@ -201,13 +180,11 @@ def _shortened(request: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[
     given = dict(given)
     for option in options_of(request):
         for also in option.opt.also:
-            text = given.pop(_name_of(also.flag), None)
-            if text in EMPTY or text is False:
+            if not given.pop(_name_of(also.flag), None):
                 continue
-            value = option.read(also.read(text, also.flag))
-            if option.keyword in given and option.read(given[option.keyword]) != value:
+            if given.get(option.keyword, also.value) != also.value:
                 raise UsageError(f"{also.flag} and {option.flag} contradict each other: keep one of them")
-            given[option.keyword] = value
+            given[option.keyword] = also.value
     return given
 
 

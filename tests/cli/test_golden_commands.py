@@ -58,7 +58,7 @@ def written_in(folder: Path) -> str:
 @pytest.mark.parametrize("verb", ["", *VERBS])
 def test_help(shell: CommandLine, verb: str) -> None:
     done = shell.in_this_process(*filter(None, [verb]), "--help")
-    compare(f"help/{verb or 'scalescope'}.txt", done.stdout)
+    compare(f"help/{verb or 'scalescope'}.txt", trimmed(done.stdout))
 
 
 def test_every_option_that_disappears_is_named_in_the_changelog(

@@ -57,7 +57,7 @@ def test_a_map_for_gpus_that_are_not_here(tmp_path: Path) -> None:
 def test_the_line_shown_for_gpus_without_a_profile_of_one_works(tmp_path: Path) -> None:
     scalescope = CommandLine(tmp_path)
     cluster = str(Path(CLUSTER).absolute())
-    words = ("estimate", "mlp", "--max-np", "2", "--max-batch", "8", "--cluster", cluster, "--formats", "html")
+    words = ("estimate", "mlp", "--np", "1..2", "--batch", "1,2,4,8", "--cluster", cluster, "--formats", "html")
     refused = scalescope.in_this_process(*words, "-o", "out", code=2)
     assert refused.stdout == ""
     assert refused.stderr.count("\n") == 1

@@ -21,7 +21,7 @@ from scalescope.show.charts.saving import FORMATS
 from scalescope.show.charts.scaling import batch_chart
 from scalescope.units import format_rate
 
-EVERYTHING = ["speedup", "waterfall", "strong", "weak", "both", "batch", "phases"]
+EVERYTHING = ["speedup", "waterfall", "throughput", "batch", "phases"]
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +214,7 @@ def test_every_curve_has_a_row_with_its_title(of_measured: Any) -> None:
 def test_ranges_do_not_look_like_intervals(of_measured: Any) -> None:
     of_ranges = drawn(ranges())
     for name, figure in of_ranges.items():
-        if name in ("speedup", "strong"):
+        if name in ("speedup", "throughput"):
             assert any(
                 "hollow points with thin bars: range of fewer than 5 launches, no interval" in text
                 for text in texts(figure)
@@ -240,34 +240,28 @@ def test_a_logarithmic_axis_survives_an_interval_that_reaches_zero() -> None:
     assert min(row["low"] for row in rows(figure) if "low" in row) > 0
 
 
-def test_engines_share_a_panel_per_batch_and_keep_their_colours(of_measured: Any) -> None:
-    weak = of_measured["weak"]
-    assert texts(weak)[-3:] == ["batch 16 each", "batch 32 each", "batch 64 each"]
-    colours = weak["concat"][0]["layer"][1]["encoding"]["color"]["scale"]
+def test_engines_share_a_panel_per_kind_and_batch_and_keep_their_colours(of_measured: Any) -> None:
+    figure = of_measured["throughput"]
+    assert texts(figure)[-6:] == [
+        *(f"strong scaling, global batch {batch}" for batch in (16, 32, 64)),
+        *(f"weak scaling, batch {batch} each" for batch in (16, 32, 64)),
+    ]
+    strong, weak = figure["concat"][1], figure["concat"][4]
+    colours = weak["layer"][1]["encoding"]["color"]["scale"]
     assert dict(zip(colours["domain"], colours["range"], strict=True)) == {
         "alone": "#808080",
         "ddp": "#0072b2",
         "horovod": "#e69f00",
     }
-    panel = weak["concat"][1]
     alone = 32 / (0.004 + 0.0008 * 32)
-    assert ideal(panel) == pytest.approx({1: alone, 2: 2 * alone, 4: 4 * alone})
-    assert "the batch of a process is fixed; dashed: in proportion to the smallest" in texts(weak)
-
-
-def test_strong_and_weak_scaling_of_every_engine_stand_in_one_figure() -> None:
-    engines = ("ddp", "horovod", "fsdp2")
-    figure = drawn(measured(batches=(32,), engines=engines))["both"]
-    assert texts(figure)[-2:] == ["strong scaling, global batch 32", "weak scaling, batch 32 each"]
-    strong, weak = (panel["layer"] for panel in figure["concat"])
-    assert {row["series"] for row in rows(strong[1])} == {row["series"] for row in rows(weak[1])} == set(engines)
-    assert strong[0]["encoding"]["y"]["scale"] == weak[0]["encoding"]["y"]["scale"]
-    assert "both" not in drawn(measured(batches=(32,), kinds=("weak",)))
+    assert ideal(weak) == pytest.approx({1: alone, 2: 2 * alone, 4: 4 * alone})
+    assert {row["series"] for row in rows(strong["layer"][1])} == {"ddp", "horovod"}
+    assert strong["layer"][0]["encoding"]["y"]["scale"] == weak["layer"][0]["encoding"]["y"]["scale"]
 
 
 def test_ticks_name_nodes_when_they_differ() -> None:
     record = measured(counts=(1, 2, 4), batches=(32,), kinds=("weak",), ranks_per_node=2)
-    x = drawn(record)["weak"]["concat"][0]["layer"][0]["encoding"]["x"]
+    x = drawn(record)["throughput"]["concat"][0]["layer"][0]["encoding"]["x"]
     assert x["title"] == "processes (nodes)"
     assert 'datum.value == 4 ? "4 (2)"' in x["axis"]["labelExpr"]
 
@@ -368,7 +362,7 @@ def test_unknown_engines_and_single_points_are_drawn_too() -> None:
     )
     curve = Curve(engine=NASTY, scaling="weak", baseline_np=2, baseline_engine=NASTY, points=points)
     found = drawn(Scaling(what="x", source="table", curves=(curve,)))
-    assert set(found) == {"speedup", "weak"}
+    assert set(found) == {"speedup", "throughput"}
     assert len(found["speedup"]["concat"][0]["hconcat"]) == 1  # no efficiency is known
     assert ideal(found["speedup"]["concat"][0]["hconcat"][0]) == {2: 1, 3: 1.5}
 

@@ -156,9 +156,9 @@ def test_bars_of_jobs_of_one_size_are_named_by_their_files() -> None:
         bars = rows(layers(with_data(figure.draw()), "bar")[0])
         return {row["rank"].rpartition(": ")[0] for row in bars}  # the step time stands next to the name
 
-    assert bars((two, "monday.json"), (two, "friday.json")) == {"monday.json, 2 ranks", "friday.json, 2 ranks"}
-    assert bars((two, "traces"), (two, "traces")) == {"traces, 2 ranks", "traces, 2 ranks #2"}
-    assert bars((two, "a"), (eight, "b")) == {"a, 2 ranks", "b, 8 ranks"}
+    assert bars((two, "new.json"), (two, "old.json")) == {"new.json, 2 ranks, ddp", "old.json, 2 ranks, ddp"}
+    assert bars((two, "traces"), (two, "traces")) == {"traces, 2 ranks, ddp", "traces, 2 ranks, ddp #2"}
+    assert bars((two, "a"), (eight, "b")) == {"a, 2 ranks, ddp", "b, 8 ranks, ddp"}
     assert compared_section([traced(two)], None) is None
 
 

@@ -10,7 +10,7 @@ from made_explanation import bare_horovod, compared, ddp, nasty, without_steps
 from rendered import charts, write_charts
 
 from scalescope.errors import UsageError
-from scalescope.records.explanation import Epoch, Explanation, StepAccount
+from scalescope.records.explanation import Explanation, StepAccount
 from scalescope.show.charts.explanation import accounting_over_np, step_times_chart
 from scalescope.show.charts.saving import FORMATS, save_charts
 
@@ -20,7 +20,7 @@ def drawn(explanation: Explanation) -> dict[str, Any]:
 
 
 def test_only_what_there_are_numbers_for_is_drawn() -> None:
-    assert list(charts(ddp())) == ["step", "accounting", "transfers", "step_times"]
+    assert list(charts(ddp())) == ["step", "accounting", "step_times"]
     assert list(charts(ddp(1, straggler=None))) == ["step", "accounting", "step_times"]
     assert not charts(without_steps())
 
@@ -46,24 +46,18 @@ def test_what_a_bare_timeline_cannot_tell_is_not_drawn() -> None:
         "waiting for other ranks",
         "exposed transfer",
         "other",
-        "possibly hidden communication",
     ]
     assert "not told by this source, and in other: compute, input, optimizer" in subtitle(figures["accounting"])
-    (panel,) = figures["step"]["vconcat"]
-    assert "possibly hidden" in panel["title"]["text"]
-    (shown,) = [step for step in bare_horovod().steps if step.index == 30]
-    marks = [row for row in rows(layers(panel, "rect")[0]) if row["activity"] == "exposed communication"]
-    assert sum(row["end"] - row["start"] for row in marks) == pytest.approx(1e3 * (shown.parts.exposed_s or 0.0))
 
 
 def test_bars_over_numbers_of_ranks_are_in_their_order_and_named_once() -> None:
     assert accounting_over_np([without_steps()]) is None
     figure = with_data(accounting_over_np([ddp(4), ddp(1, straggler=None), ddp(2), ddp(2)]))
-    assert drawn_labels(figure) == ["1 rank", "2 ranks", "2 ranks #2", "4 ranks"]
+    assert drawn_labels(figure) == ["1 rank, ddp", "2 ranks, ddp", "2 ranks, ddp #2", "4 ranks, ddp"]
     mixed = with_data(accounting_over_np([ddp(2), msgspec.structs.replace(bare_horovod(), world_size=2)]))
     assert drawn_labels(mixed) == ["2 ranks, ddp", "2 ranks, horovod"]
     alike = with_data(accounting_over_np([ddp(2), ddp(2)], ["before", "after"]))
-    assert drawn_labels(alike) == ["before, 2 ranks", "after, 2 ranks"]
+    assert drawn_labels(alike) == ["before, 2 ranks, ddp", "after, 2 ranks, ddp"]
 
 
 def drawn_labels(figure: Any) -> list[str]:
@@ -80,32 +74,6 @@ def test_the_predicted_step_stands_above_the_measured_one() -> None:
     (zoom,) = figure["params"]
     for panel in (first, second):  # one zoom for both
         assert {layer.get("name") for layer in panel["layer"]} & set(zoom["views"])
-
-
-def test_bandwidths_stand_by_size_beside_the_probe() -> None:
-    figure = drawn(ddp())["transfers"]
-    points, line = layers(figure, "point", filled=True)[0], layers(figure, "line")[0]
-    assert len(rows(points)) == 7
-    for channel in ("x", "y"):
-        assert points["encoding"][channel]["scale"]["type"] == "log"
-    (large,) = [row for row in rows(points) if row["size"] == "25 MiB"]
-    assert (large["bandwidth"], large["bus"]) == (pytest.approx(1.1e3), "1,100 MB/s")
-    (probed,) = [row for row in rows(line) if row["size"] == "25 MiB"]
-    assert probed["probe"] == pytest.approx(1.1e3 / 0.8)
-    assert {row["operation"] for row in rows(line)} == {"allreduce"}
-    assert not layers(drawn(bare_horovod())["transfers"], "line")
-
-
-def test_epochs_of_the_log_are_marked_where_they_begin() -> None:
-    figure = drawn(bare_horovod())["step_times"]
-    (rule,) = layers(figure, "rule")
-    assert [(row["step"], row["what"]) for row in rows(rule)] == [(19.5, "epoch 2"), (39.5, "epoch 3")]
-    assert any("dark: a new epoch, by the log" in line for line in subtitle(figure))
-    beyond = tuple(
-        Epoch(number=number, steps=steps, seconds=1.0) for number, steps in ((1, 60), (2, 0))
-    )  # after the end of the trace
-    (rule,) = layers(drawn(msgspec.structs.replace(ddp(), epochs=beyond))["step_times"], "rule")
-    assert not [row for row in rows(rule) if row["what"].startswith("epoch")]
 
 
 def test_warmup_changes_and_far_steps_are_marked() -> None:
@@ -157,7 +125,7 @@ def test_every_rank_is_named_once(ranks: int, tmp_path: Path) -> None:
 def test_files_of_every_format_are_real_and_hold_no_users_markup(tmp_path: Path) -> None:
     written = write_charts(nasty(), tmp_path / "new", FORMATS)
     assert {path.name for path in written} == {
-        f"{name}.{ending}" for name in ("accounting", "step", "step_times", "transfers") for ending in FORMATS
+        f"{name}.{ending}" for name in ("accounting", "step", "step_times") for ending in FORMATS
     }
     for path in written:
         content = path.read_bytes()

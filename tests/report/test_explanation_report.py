@@ -153,7 +153,7 @@ def test_the_bar_has_the_colours_of_the_charts() -> None:
 
 def test_horovods_part_is_told() -> None:
     text = joined(shown(bare_horovod()))
-    assert "negotiation 6.1 ms (cached: who was waited for is not told); 900 ms in the first step" in text
+    assert "negotiation 6.1 ms, negotiation in the first step 900 ms (cached: who was waited for is not told)" in text
     assert "collectives: GLOO_ALLREDUCE 7.3 ms, GLOO_BCAST 200 us" in text
     assert "3 messages of 5.3 tensors and 12 MiB each; 51 cycles, 47.5 of them without work" in text
     assert "layer.15.weight" in text
@@ -162,7 +162,7 @@ def test_horovods_part_is_told() -> None:
     assert "not told by this source, and in other: compute, input, optimizer" in text
     assert "compute waiting" not in text
     ticks = joined(shown(bare_horovod(ticks=True)))
-    assert "5.2 ms until the last rank was ready, 900 us of protocol" in ticks
+    assert "until the last rank was ready 5.2 ms, protocol 900 us" in ticks
     assert "last to be ready in 60 negotiations: rank 1 58 times, rank 0 2 times" in ticks
 
 

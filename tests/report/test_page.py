@@ -83,7 +83,7 @@ def test_sections_stand_in_the_order_of_the_questions(page: str) -> None:
 def test_every_figure_has_a_caption_its_data_and_a_description(page: str) -> None:
     read = Read(page)
     figures = [each["data-figure"] for each in read.of("div") if each.get("class") == "chart"]
-    assert {"map", "strong", "weak", "speedup", "waterfall", "phases", "step", "accounting", "landscape"} <= {*figures}
+    assert {"map", "throughput", "speedup", "waterfall", "phases", "step", "accounting", "convergence"} <= {*figures}
     specs = json.loads(re.search(r'id="specs">(.*?)</script>', page, re.DOTALL)[1])
     assert list(specs) == figures
     captions = {figure.name: figure.caption for figure in document_of(full()).figures}
@@ -188,14 +188,9 @@ def test_measured_cells_tell_how_wrong_the_prediction_was() -> None:
     assert f"verified by running {len(checks)} cells" in page
 
 
-def test_the_map_says_what_launches_measured_where_it_predicts_otherwise() -> None:
-    prediction = made_predictions.both()
-    told = Read(page_of(*on_page([Results(name="x", prediction=prediction, scaling=curves())]))).text
-    assert re.search(r"launches measured [\d.]+x with .* on 2 processes \(map: [\d.]+x\)", told)
-    assert "launches measured" not in Read(page_of(*on_page([Results(name="x", prediction=prediction)]))).text
-
-
-@pytest.mark.parametrize(("verb", "figure"), [("measure", "weak"), ("estimate", "map"), ("explain", "accounting")])
+@pytest.mark.parametrize(
+    ("verb", "figure"), [("measure", "throughput"), ("estimate", "map"), ("explain", "accounting")]
+)
 def test_the_first_screen_shows_one_picture_and_warnings_folded(verb: str, figure: str) -> None:
     make, field = ENDINGS[verb]
     record = (make(),) if field == "explanations" else make()
@@ -211,9 +206,9 @@ def test_the_first_screen_shows_one_picture_and_warnings_folded(verb: str, figur
     ("trusted", "ends", "doubt", "figure"),
     [
         (True, (2.0, 3.0), "", "map"),
-        (False, (2.0, 3.0), "", "weak"),
-        (True, (0.8, 1.2), "", "weak"),
-        (True, (2.0, 3.0), "Not certain.", "weak"),
+        (False, (2.0, 3.0), "", "throughput"),
+        (True, (0.8, 1.2), "", "throughput"),
+        (True, (2.0, 3.0), "Not certain.", "throughput"),
     ],
 )
 def test_the_picture_next_to_the_answer_shows_what_the_answer_rests_on(

@@ -1,20 +1,20 @@
 """The page for a proposal: relative to the smallest size, in nodes, with what a reviewer would miss."""
 
 from pathlib import Path
-from xml.etree import ElementTree
 
 import made_scalings
 import msgspec
 import pytest
+from figure_parts import rows, with_data
 from made_results import HOSTILE, folder_of
 
 from scalescope.errors import UsageError
 from scalescope.records.results import Results
 from scalescope.records.scaling import Scaling
-from scalescope.show.proposal import as_svg, shortcomings, studies, write_proposal
+from scalescope.show.charts.proposal import proposal_chart
+from scalescope.show.proposal import shortcomings, studies, write_proposal
 
 TABLE = Path(__file__).parents[2] / "examples" / "data" / "lab11.csv"
-EMPTY = '<svg xmlns="http://www.w3.org/2000/svg" width="10" height="10" viewBox="0 0 10 10"></svg>'
 
 
 def measured(counts: tuple[int, ...] = (2, 4, 8), **more: object) -> Scaling:
@@ -59,13 +59,17 @@ def test_what_a_reviewer_would_miss_is_told() -> None:
     assert "The source does not tell how many steps were measured." in shortcomings(table)
 
 
-def test_the_page_is_well_formed_whatever_names_hold() -> None:
+def test_the_page_has_every_size_its_plot_and_the_method_whatever_names_hold() -> None:
     results = Results(name="x", scaling=measured(what=HOSTILE))
-    root = ElementTree.fromstring(as_svg(results, [EMPTY] * len(studies(results))))
-    text = " ".join(root.itertext())
-    assert "Scaling of \\input{x}</script><img" in text
-    assert "\u202e" not in text
-    assert {element.tag.rpartition("}")[2] for element in root.iter()} == {"svg", "rect", "g", "text", "line"}
+    page = with_data(proposal_chart(results))
+    assert page["title"]["text"].startswith("Scaling of \\input{x}</script><img")
+    assert "\u202e" not in str(page)
+    table, plot, *_, method = page["vconcat"]
+    assert table["title"]["text"] == "Strong scaling, ddp, global batch 64"
+    assert "2.38 on 4 nodes" in " ".join(table["title"]["subtitle"])
+    assert rows(table)[:2] == [{"column": "nodes", "at": 0, "text": "1"}, {"column": "processes", "at": 0, "text": "2"}]
+    assert [row["value"] for row in rows(plot["layer"][0])] == [1, 2, 4]
+    assert method["title"]["text"] == "Method"
 
 
 def test_one_pdf_page_is_written_and_no_other_file_replaced(scalescope, tmp_path: Path) -> None:

@@ -54,9 +54,6 @@ def test_the_fit_and_the_waterfall_are_a_line_each() -> None:
         "ideal 32.00x; minus 1.90 lost efficiency: 30.10x steady; minus 18.46 fixed cost: 11.64x train; "
         "minus 9.79 init: 1.85x end to end" in lines
     )
-    assert (
-        "a run 3 / 10 / 31 / 100 times longer would reach a train speedup of 19.5 / 25.8 / 28.6 / 29.6 on 32" in lines
-    )
     assert "one launch each, no interval: launches differ" in lines
     assert any(line.startswith("break-even with 1 process, end to end: after 33,000 samples on 2") for line in lines)
 
@@ -101,7 +98,7 @@ def test_break_even_and_one_time_cost_are_told_with_their_intervals() -> None:
     )
     curve = Curve(engine="ddp", scaling="weak", baseline_np=1, baseline_engine="ddp", points=points)
     text = " ".join(shown(Scaling(what="x", source="measurement", curves=(curve,))).split())
-    assert "after 900 samples (300 to never) on 2; never (or after 2,000 or more) on 4" in text
+    assert "after 900 samples (300 to never) on 2; never on 4" in text
 
 
 def test_what_was_found_comes_last_and_markup_is_left_alone() -> None:

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import gc
 import inspect
-import io
 import os
 import re
 import signal
@@ -27,7 +26,7 @@ from scalescope.progress import Progress
 from scalescope.records.request import RunOptions
 from scalescope.records.store import Record
 from scalescope.records.submission import Submission
-from scalescope.text import clean, trimmed
+from scalescope.text import clean
 from scalescope.verbs import VERBS, limits_of, plan_verb, planned_request, resume_verb, run_verb
 from scalescope.verbs.verb import Screen, Verb
 
@@ -61,7 +60,6 @@ def run(words: list[str]) -> int:
             options, command = as_typed_here(arguments[1:], command)
             arguments = ["tune", *options]
         _refuse_empty(arguments)
-        _refuse_former(arguments)
         with named_paths(words):
             result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
     except _BadWords as problem:
@@ -88,16 +86,8 @@ def _refuse_empty(words: list[str]) -> None:
             raise UsageError(f"{told}, or leave it out")
         if re.fullmatch("--[a-z-]+=", word):
             raise UsageError(f"{word[:-1]} is empty: give it a value, or leave it out")
-
-
-def _refuse_former(words: list[str]) -> None:
-    """Options that have another name, or take a value, since an earlier version."""
-    verb = next((verb for verb in VERBS if verb.name in words[:1]), None)
-    for option in options_of(verb.request) if verb else ():
-        if option.opt.was and any(word.split("=")[0] == f"--{option.opt.was}" for word in words):
-            raise UsageError(f"--{option.opt.was} is now {option.flag}: type {option.flag} {option.opt.kind.metavar}")
-    if verb and any(word == "--resume" and after[:1] in ("", "-") for word, after in pairwise([*words, ""])):
-        raise UsageError(f"--resume takes the folder to resume: type scalescope {verb.name} --resume DIR")
+    if "--resume" in words and [*words, "-"][words.index("--resume") + 1].startswith("-"):
+        raise UsageError("--resume takes the folder to resume: type --resume DIR")
 
 
 def split_at_dashes(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -243,31 +233,19 @@ def _joined(folder: Path, progress: Progress) -> Any:
     return in_folder(tuning, folder)
 
 
-class _HelpText(io.StringIO):
-    """Takes what typer prints as help, which it lays out for stdout, and pads."""
-
-    encoding = property(lambda self: sys.__stdout__.encoding if sys.__stdout__ else "utf-8")
-
-    def isatty(self) -> bool:
-        return bool(sys.__stdout__ and sys.__stdout__.isatty())
-
-
-class _TidyHelp:
+class _Help:
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print help without blanks at line ends."""
+        """Print help as wide as our other output where there is no terminal."""
         import typer.rich_utils
 
         from scalescope.show.terminal import WIDTH
 
-        page = _HelpText()
-        if not page.isatty() and "COLUMNS" not in os.environ:
+        if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
             typer.rich_utils.MAX_WIDTH = WIDTH
-        with contextlib.redirect_stdout(page):
-            super().format_help(ctx, formatter)  # type: ignore[misc]
-        print(trimmed(page.getvalue()), end="")
+        super().format_help(ctx, formatter)  # type: ignore[misc]
 
 
-class _Command(_TidyHelp, typer.core.TyperCommand):
+class _Command(_Help, typer.core.TyperCommand):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         for parameter in self.params:
@@ -276,7 +254,7 @@ class _Command(_TidyHelp, typer.core.TyperCommand):
                 parameter.type.get_metavar = lambda *_, **__: ""  # type: ignore[method-assign]  # no <str> in the help
 
 
-class _Group(_TidyHelp, typer.core.TyperGroup):
+class _Group(_Help, typer.core.TyperGroup):
     pass
 
 

@@ -72,13 +72,13 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
             choice("online", "offline", "native"),
             group="Search",
             of_run=True,
-            also=(Also("--offline", "Short for --method offline.", lambda _text, _flag: "offline"),),
+            also=(Also("--offline", "Short for --method offline.", "offline"),),
         ),
     ] = None
     # name=value texts: knobs that stay fixed
     knobs: A[
         tuple[str, ...],
-        Opt("Engine setting, fixed while tuning; repeatable.", ASSIGNMENTS, flag="--knob", was="hold"),
+        Opt("Engine setting, fixed while tuning; repeatable.", ASSIGNMENTS, flag="--knob"),
     ] = msgspec.field(name="hold", default=())
     search: A[
         tuple[str, ...],

@@ -1,6 +1,6 @@
 """Explanation: where the time of traced steps goes and what to change; every rank, transfer and tensor as tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
@@ -85,9 +85,9 @@ def document(explanation: Explanation) -> Document:
 
 def sentence(explanation: Explanation) -> str:
     """The answer: the finding with the largest gain, and where a step goes."""
-    parts = explanation.accounting
+    parts, findings = explanation.accounting, by_gain(explanation.findings)
     if parts is None and explanation.network and not explanation.ranks:
-        advice = f" {plain(explanation.findings[0].sentence, 300)}" if explanation.findings else ""
+        advice = f" {plain(findings[0].sentence, 300)}" if findings else ""
         return f"{plain(network_lines(explanation.network)[0], 200)}.{advice}"
     if parts is None:
         return f"{plain(explanation.what, 60)} has no steps, so nothing can be said about where their time goes."
@@ -97,22 +97,20 @@ def sentence(explanation: Explanation) -> str:
         names["other"] = f"unknown (a {explanation.kind} alone does not tell it)"
     if explanation.too_heavy and parts.compute_s is None:
         names["other"] = "forward, backward and communication"
-    visible = [part for part, share in shares.items() if share >= _VISIBLE] or list(shares)[:1]
     told = [
-        f"{format_share(shares[part])} {names.get(part.key, part.name)}"
+        f"{format_share(share)} {names.get(part.key, part.name)}"
         + (_divided(explanation, parts) if part is EXPOSED else "")
-        for part in visible
+        for part, share in shares.items()
+        if share >= _VISIBLE or share == max(shares.values())
     ]
-    possibly = explanation.possibly_hidden_s
-    hidden = ""
-    if (HIDDEN.share(parts) or 0.0) >= _VISIBLE:
-        hidden = f" (communication hidden under compute: {format_share(HIDDEN.share(parts) or 0.0)})"
-    elif possibly is not None and possibly >= _VISIBLE * parts.step_s > 0:
-        hidden = f" (communication that may be hidden: {format_share(possibly / parts.step_s)})"
+    hidden, possibly = HIDDEN.share(parts) or 0.0, (explanation.possibly_hidden_s or 0.0) / (parts.step_s or 1.0)
+    under = ""
+    if max(hidden, possibly) >= _VISIBLE:
+        name = "hidden under compute" if hidden >= _VISIBLE else "that may be hidden"
+        under = f" (communication {name}: {format_share(hidden if hidden >= _VISIBLE else possibly)})"
     step = explanation.step_s if explanation.step_s is not None else parts.step_s
     traced = "" if explanation.traced_step_s is not None else "traced "
-    findings = by_gain(explanation.findings)
-    goes = f"A {traced}{format_seconds(step)} step is {listed(told)}{hidden}."
+    goes = f"A {traced}{format_seconds(step)} step is {listed(told)}{under}."
     return f"{_with_gain(findings[0], explanation)}. {goes}" if findings else f"{goes} Nothing stands out."
 
 
@@ -120,26 +118,27 @@ def network_lines(network: Network | None) -> list[str]:
     """Lines on the network that messages used, the other links, and the settings that choose between them."""
     if network is None:
         return []
-    over = {"socket": "sockets", "tcp": "TCP"}.get(network.transport.lower(), plain(network.transport, 30))
-    told = f"{plain(network.backend, 24).replace('nccl', 'NCCL')} over {over or 'a network that is not told'}"
-    if network.interfaces:
-        told += f" on {', '.join(plain(name, 30) for name in network.interfaces[:_FEW])}"
+    over = {"socket": "sockets", "tcp": "TCP", "": "a network that is not told"}
+    told = [
+        f"{plain(network.backend, 24).replace('nccl', 'NCCL')} over "
+        + over.get(network.transport.lower(), plain(network.transport, 30)),
+        *([f"on {', '.join(plain(name, 30) for name in network.interfaces[:_FEW])}"] if network.interfaces else []),
+    ]
     more = {
         f"{network.channels} channels": network.channels,
         f"algorithms {', '.join(network.algorithms)}": network.algorithms,
         plural(network.nodes or 0, "node"): network.nodes,
     }
-    if known := [words for words, there in more.items() if there]:
-        told += f" ({'; '.join(known)})"
-    lines = [told]
+    known = "; ".join(words for words, there in more.items() if there)
+    lines = [" ".join([*told, *([f"({known})"] if known else [])])]
     for link in network.links:
         source = "measured" if link.measured_bits_per_s else "declared"
         rate = f"{format_bits(link.bits_per_s)} {source}" if link.bits_per_s else "speed not known"
         lines.append(f"{plain(link.interface, 30)} ({plain(link.network, 40)}): {rate}")
-    ports = [f"{plain(each.name, 30)} ({plain(each.kind, 8)})" for each in network.devices[:_FEW]]
-    lines += [f"ports: {', '.join(ports)}"] if ports else []
-    settings = [f"{plain(name, 40)}={plain(value, 60)}" for name, value in sorted(network.settings.items())]
-    return [*lines, *([f"set: {', '.join(settings[:_MOST_ROWS])}"] if settings else [])]
+    ports = ", ".join(f"{plain(each.name, 30)} ({plain(each.kind, 8)})" for each in network.devices[:_FEW])
+    texts = [f"{plain(name, 40)}={plain(value, 60)}" for name, value in sorted(network.settings.items())]
+    named = {"ports": ports, "set": ", ".join(texts[:_MOST_ROWS])}
+    return [*lines, *(f"{name}: {words}" for name, words in named.items() if words)]
 
 
 def _divided(explanation: Explanation, parts: Breakdown) -> str:
@@ -317,13 +316,21 @@ def ranks_in_order(explanation: Explanation) -> list[RankAccount]:
 
 
 def _horovod_lines(account: HorovodAccount) -> list[str]:
-    """Negotiation, queue and copies, collectives, fusion, cycles: a line each."""
-    negotiation = f"negotiation {format_seconds(account.negotiation_s)}"
-    if account.waiting_s is not None and account.protocol_s is not None:
-        waiting, protocol = format_seconds(account.waiting_s), format_seconds(account.protocol_s)
-        negotiation += f": {waiting} until the last rank was ready, {protocol} of protocol"
-    elif account.cached:
-        negotiation += " (cached: who was waited for is not told)"
+    """Negotiation, queue and copies, collectives, fusion and cycles, who was late: a line each."""
+
+    def parts(seconds: Mapping[str, float | None]) -> str:
+        known = [f"{name} {format_seconds(each)}" for name, each in seconds.items() if each is not None]
+        return ", ".join(known) or "none"
+
+    def numbers(counts: Mapping[str, float | None]) -> str:
+        return ", ".join(f"{each:.3g} {name}" for name, each in counts.items() if each is not None)
+
+    negotiation = {
+        "negotiation": account.negotiation_s,
+        "until the last rank was ready": account.waiting_s,
+        "protocol": account.protocol_s,
+        "negotiation in the first step": account.first_negotiation_s,
+    }
     around = {
         "queue": account.queue_s,
         "wait for data": account.data_wait_s,
@@ -331,16 +338,14 @@ def _horovod_lines(account: HorovodAccount) -> list[str]:
         "out of it": account.memcpy_out_s,
     }
     collectives = sorted(account.collectives_s.items(), key=lambda item: -item[1])[:_MOST_LINES]
-    named = [f"{plain(name, 30)} {format_seconds(seconds)}" for name, seconds in collectives]
     size = "" if account.bytes_per_response is None else f" and {format_bytes(account.bytes_per_response)}"
     fused = f"{account.responses:.3g} messages of {account.tensors_per_response:.3g} tensors{size} each"
-    cycles = "" if account.cycles is None else f"; {account.cycles:.3g} cycles"
-    idle = "" if account.idle_cycles is None else f", {account.idle_cycles:.3g} of them without work"
+    cycles = numbers({"cycles": account.cycles, "of them without work": account.idle_cycles})
     lines = [
-        f"{negotiation}; {format_seconds(account.first_negotiation_s)} in the first step",
-        ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in around.items()),
-        f"collectives: {', '.join(named) or 'none'}",
-        f"{fused}{cycles}{idle}",
+        parts(negotiation) + (" (cached: who was waited for is not told)" if account.cached else ""),
+        parts(around),
+        f"collectives: {parts({plain(name, 30): seconds for name, seconds in collectives})}",
+        "; ".join(filter(None, (fused, cycles))),
     ]
     if whole := sum(account.last_rank.values()):
         last = sorted(account.last_rank.items(), key=lambda item: -item[1])[:_MOST_LINES]

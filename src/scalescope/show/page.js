@@ -6,7 +6,7 @@
   let printing = false;
   const views = {};
   const zooms = {}; // by figure: the shown part of the x axis, as fractions of the whole
-  const KEEPS_WIDTH = /^(map|landscape|step)(-|$)/; // their texts stand at places
+  const KEEPS_WIDTH = /^(map|step)(-|$)/; // their texts stand at places
 
   const copied = (value) => JSON.parse(JSON.stringify(value));
 

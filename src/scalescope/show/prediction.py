@@ -1,7 +1,7 @@
 """Predictions: the map of speedups, what it says in words, what was checked. Charts draw the same Grid."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import groupby, pairwise, product
 from typing import Any, Literal, NamedTuple
@@ -28,16 +28,7 @@ DOES_NOT_FIT_COLOUR = "#dddddd"
 READS_AS_ONE = 0.995  # From here on a speedup is written 1.00
 MOST_CELLS = 4096  # Of all maps in a figure: more would make a file of several megabytes
 _ROWS, _FEW_ROWS, _BATCHES = 30, 6, 12  # Of a map that people read; without --details; its columns
-_FEW_LAUNCHED = 3  # Cells whose measured speedup stands below a map
 _AS_FAST = 0.005  # A regret below it would read 0 %
-
-
-class Mapped(NamedTuple):
-    """A map as its charts take it."""
-
-    prediction: Prediction  # With what was measured as checks
-    step: Timeline | None  # Of the recommended cell
-    most_cells: int
 
 
 def document(
@@ -65,7 +56,7 @@ def document(
         own = format_seconds(prediction.own_s)
         facts.append(f"{prediction.engine} itself costs a process {own} of every step: copies, hooks")
     residual = f"{_percent(prediction.residual)} (one sigma) of them is the model's own error"
-    facts += [launched_words(prediction, measured), trust, checks, f"intervals hold {percent(PREDICTED)}; {residual}"]
+    facts += [trust, checks, f"intervals hold {percent(PREDICTED)}; {residual}"]
     facts[1:1] = [ran_words(prediction), engine_words(prediction)]
     by_size = [_size_table(prediction, _FEW_ROWS), _size_table(prediction, _ROWS)] if prediction.ran_as else []
     return Document(
@@ -92,22 +83,13 @@ def document(
                 Section("checks", "Run for real", tables=[_check_table(checked)]),
                 Section("step", "One step of all ranks"),
             ],
-            Mapped(checked, step, most_cells or MOST_CELLS),
+            checked,
+            step,
+            most_cells or MOST_CELLS,
         ),
         json=lambda: prediction_json(prediction),
         files={"estimate": _cell_table(prediction)},
     )
-
-
-def launched_words(prediction: Prediction, measured: Scaling | None) -> str:
-    """`cells are predictions; launches measured 1.73x with 2 processes ...`; empty where the map says the same."""
-    told = []
-    for cell in prediction.cells if measured else ():
-        point = same_point(measured, cell, cell.engine or prediction.engine) if measured and cell.np > 1 else None
-        steady = point.speedup.get("steady") if point else None
-        if steady and (launched := speedup_number(steady.value)) != (mapped := speedup_number(cell.speedup)):
-            told.append(f"{launched}x with {_named(cell)} on {cell.np:,} processes (map: {mapped}x)")
-    return f"cells are predicted speedups; launches measured {'; '.join(told[:_FEW_LAUNCHED])}" if told else ""
 
 
 def with_measured(prediction: Prediction, measured: Scaling | None) -> Prediction:
@@ -209,30 +191,22 @@ def reduced(grid: Grid, rows: int, columns: int, prediction: Prediction) -> tupl
 
 
 def _some_of(values: Sequence[int], most: int, keep: Collection[int]) -> tuple[int, ...]:
-    """At most `most` (3 or more) of ascending values: ends, `keep`, powers of two, then the roundest."""
-    if len(values) <= most:
-        return tuple(values)
-
-    def odd_part(value: int) -> int:  # the smaller, the rounder
-        return value // (value & -value)
-
-    picked = {values[0], values[-1], *(value for value in values if value in keep)}
-    others = sorted(set(values) - picked, key=lambda value: (odd_part(value), value))
-    powers, room = [value for value in others if odd_part(value) == 1], most - len(picked)
-    pool = powers if len(powers) > room else others[:room]
-    return tuple(sorted(picked | {pool[at * len(pool) // room] for at in range(room)}))
+    """At most `most` of ascending values: ends, `keep`, powers of two, then the roundest."""
+    first = {values[0], values[-1], *keep}  # a smaller odd part is rounder
+    ranked = sorted(values, key=lambda value: (value not in first, value // (value & -value), value))
+    return tuple(sorted(ranked[:most]))
 
 
-# How a kind of cell is written, so that it is told apart without colour, and what that means.
+# How a kind of cell is written, so that it is told apart without colour, and what that means; the first one counts.
 _MARKS = {
+    "out": ("mem", "mem: does not fit into memory"),
     "recommended": ("[{}]", "[ ] recommended"),
     "slower": ("({})", "( ) slower than one process"),
-    "out": ("mem", "mem: does not fit into memory"),
     "measured": ("={}", "= measured"),
     "unreal": ("?{}", "? over one process that does not fit"),
     "beyond": ("~{}", "~ beyond the profiled batches"),
-    "absent": ("", "- fewer samples than processes"),
     "usual": ("{}", ""),
+    "absent": ("", "- fewer samples than processes"),
 }
 
 
@@ -245,15 +219,9 @@ def _map_table(grid: Grid, prediction: Prediction, rows: int, sentences: Sequenc
     def kind(cell: Cell | None) -> str:
         if cell is None:
             return "absent"
-        kinds = {
-            "out": not cell.fits,
-            "recommended": cell is best,
-            "slower": is_slower(cell),
-            "measured": cell.verified,
-            "unreal": not cell.baseline_fits,
-            "beyond": not cell.measured_batch,
-        }
-        return next((name for name, holds in kinds.items() if holds), "usual")
+        is_sure = cell.baseline_fits and cell.measured_batch
+        holds = (not cell.fits, cell is best, is_slower(cell), cell.verified, not cell.baseline_fits, not is_sure, True)
+        return next(name for name, here in zip(_MARKS, holds, strict=False) if here)
 
     def colour(np: int, batch: int) -> str:
         cell = grid.cells.get((np, batch))
@@ -301,22 +269,22 @@ def _size_table(prediction: Prediction, rows: int) -> Table:
     shown = _some_of(counts, rows, [best.np] if best else [])
     left_out = f"shown: {len(shown):,} of {len(counts):,} numbers of processes" if len(shown) < len(counts) else ""
 
-    def ran(write: Callable[[Cell], str]) -> Callable[[Cell], str | None]:
-        return lambda cell: write(cell) if cell.step_s else None
-
     def speedup(cell: Cell) -> str:
         kind = "recommended" if cell is best else "slower" if is_slower(cell) else "usual"
         return _MARKS[kind][0].format(speedup_number(cell.speedup))
+
+    def where_it_ran(cell: Cell) -> Cell | None:
+        return cell if cell.step_s else None
 
     columns = [
         Column("np", "processes", write="{:,}".format),
         Column(lambda cell: cell.nodes if several else None, "nodes", write="{:,}".format, priority=3),
         Column("batch", "batch each", write="{:,}".format, priority=4),
-        Column(ran(lambda cell: format_seconds(cell.step_s)), "step"),
-        Column(ran(_step_ends), percent(PREDICTED), priority=2),
-        Column(ran(speedup), "speedup"),
-        Column(ran(lambda cell: format_share(cell.efficiency)), "efficiency", priority=1),
-        Column(ran(lambda cell: format_seconds(cell.exposed_s)), "exposed", priority=5),
+        Column(where_it_ran, "step", write=lambda cell: format_seconds(cell.step_s)),
+        Column(where_it_ran, percent(PREDICTED), write=_step_ends, priority=2),
+        Column(where_it_ran, "speedup", write=speedup),
+        Column(where_it_ran, "efficiency", write=lambda cell: format_share(cell.efficiency), priority=1),
+        Column(where_it_ran, "exposed", write=lambda cell: format_seconds(cell.exposed_s), priority=5),
         Column(_memory, "memory"),
         Column(lambda cell: "yes" if cell.fits else "no", "fits"),
     ]
@@ -485,45 +453,29 @@ def advice_words(prediction: Prediction) -> str:
 
 def efficient_words(prediction: Prediction) -> str:
     """Up to where more processes are worth it; empty where nothing fits into memory, or there is only one."""
-    counts = {cell.np for cell in prediction.cells if cell.fits}
-    goal, np = f"an efficiency of {format_share(prediction.efficiency_goal)}", prediction.most_efficient_np
-    if not counts or {cell.np for cell in prediction.cells} == {1}:
+    if not any(cell.fits for cell in prediction.cells) or {cell.np for cell in prediction.cells} == {1}:
         return ""
-    if np is None:
-        return f"no number of processes of the map reaches {goal}"
-    if np > 1:
-        reached = any(cell.efficiency >= prediction.efficiency_goal for cell in prediction.cells if cell.np == np)
-        told = f"with {goal} or more at its best batch" if reached else f"whose interval holds {goal}"
-        return f"largest efficient number of processes: {np:,}, {told}"
-    return (
-        f"no more than 1 process reaches {goal}" if max(counts) > 1 else "more than 1 process does not fit into memory"
-    )
+    goal, np = format_share(prediction.efficiency_goal), prediction.most_efficient_np
+    upto = f"up to {plural(np, 'process')}" if np else "no number of processes of the map"
+    return f"efficiency of {goal} or more, as far as intervals tell: {upto}"
 
 
 def memory_words(prediction: Prediction) -> str:
     """The largest batch that fits, of a script what its sizes take; empty where nothing tells."""
-    if prediction.ran_as:
-        return _script_memory_words(prediction)
-    if prediction.largest_batch is None:
-        return ""
-    limit = f" into {format_bytes(prediction.memory_limit_bytes)}" if prediction.memory_limit_bytes else ""
-    whose = "a process" if prediction.memory_shared_by == 1 else f"each of {prediction.memory_shared_by:,} processes"
-    return f"largest batch of {whose} that fits{limit}: {prediction.largest_batch:,}"
-
-
-def _script_memory_words(prediction: Prediction) -> str:
-    """`memory of a process: 17.6 GiB with 1 process, 8.78 GiB with 64 processes, of 80 GiB`, or what does not fit."""
+    limit = format_bytes(prediction.memory_limit_bytes) if prediction.memory_limit_bytes else ""
+    if not prediction.ran_as:
+        whose = "a process"
+        if prediction.memory_shared_by > 1:
+            whose = f"each of {prediction.memory_shared_by:,} processes"
+        fits = f"largest batch of {whose} that fits{f' into {limit}' if limit else ''}"
+        return f"{fits}: {prediction.largest_batch:,}" if prediction.largest_batch is not None else ""
     cells = sorted((cell for cell in prediction.cells if cell.memory_bytes), key=lambda cell: cell.np)
-    if not cells:
-        return ""
-    fitting = [cell.np for cell in cells if cell.fits]
-    if len(fitting) < len(cells):
-        rest = f"; {fitting[0]:,} or more do" if fitting and fitting[0] > cells[0].np else ""
-        return f"{_too_large(prediction)}{rest}"
-    ends = dict.fromkeys((cells[0], cells[-1]))
-    takes = ", ".join(f"{format_bytes(cell.memory_bytes)} with {plural(cell.np, 'process')}" for cell in ends)
-    limit = f", of {format_bytes(prediction.memory_limit_bytes)}" if prediction.memory_limit_bytes else ""
-    return f"memory of a process: {takes}{limit}"
+    if any(not cell.fits for cell in cells):
+        fitting = min((cell.np for cell in cells if cell.fits), default=0)
+        return _too_large(prediction) + (f"; {fitting:,} or more do" if fitting > cells[0].np else "")
+    takes = [f"{format_bytes(cell.memory_bytes)} with {plural(cell.np, 'process')}" for cell in cells]
+    ends = ", ".join(dict.fromkeys((*takes[:1], *takes[-1:])))
+    return f"memory of a process: {ends}{f', of {limit}' if limit else ''}" if cells else ""
 
 
 def _too_large(prediction: Prediction) -> str:
@@ -545,11 +497,9 @@ def trust_words(prediction: Prediction) -> str:
         if prediction.is_stated:  # --verify would measure another device than the one of the step times
             return "predicted only: to check a setting, run scalescope measure where the step times were taken"
         return "nothing was verified here yet: --verify 3 runs three cells for real"
-    factor = f"{known.factor:.3f}"
-    corrected = "" if factor == "1.000" else f"steps are multiplied by {factor} for that, "
     return (
         f"{plural(known.estimates, 'estimate')} checked here so far: wrong by {_percent(known.mean_error)} on average; "
-        f"{corrected}a spread of {_percent(known.spread)} is left"
+        f"steps are multiplied by {known.factor:.3f} for that, a spread of {_percent(known.spread)} is left"
     )
 
 
@@ -605,10 +555,10 @@ def _where_they_pay(grid: Grid) -> str:
     cells = _row(grid, fewest)
     if not cells:
         return ""
-    least, most = (choose(cells, key=lambda cell: cell.speedup) for choose in (min, max))
-    span = _reached(most) if least is most else f"{_reached(least)} to {_reached(most)}"
+    ends = dict.fromkeys(choose(cells, key=lambda cell: cell.speedup) for choose in (min, max))
     signs = [_sign(cell.speedup_low, cell.speedup_high, 1, 1) for cell in cells]
-    return f"{plural(fewest, 'process')} are {_told(cells, signs, 'faster than one', 'slower than one')}: {span}."
+    told = _told(cells, signs, "faster than one", "slower than one")
+    return f"{plural(fewest, 'process')} are {told}: {' to '.join(map(_reached, ends))}."
 
 
 def _node_boundary(grid: Grid) -> str:
@@ -616,41 +566,36 @@ def _node_boundary(grid: Grid) -> str:
     nodes = grid.nodes()
     after = min(grid.boundaries(), default=0)
     before = max((np for np in nodes if np < after), default=1)
-    if before == 1:  # several processes are on one node always, or never
-        return ""
     there = {asked_batch(cell): cell for cell in _row(grid, after)}
     pairs = [(cell, there[asked_batch(cell)]) for cell in _row(grid, before) if asked_batch(cell) in there]
-    if not pairs:
+    if before == 1 or not pairs:  # several processes are on one node always, or never
         return ""
     signs = [_against(more, less) for less, more in pairs]
-    drops = [pair for pair, sign in zip(pairs, signs, strict=True) if sign < 0]
-    less, more = drops[-1] if drops else pairs[-1]
+    less, more = ([pair for pair, sign in zip(pairs, signs, strict=True) if sign < 0] or pairs)[-1]
     told = _told([more for _, more in pairs], signs, "higher", "lower")
     return (
         f"From {before:,} to {after:,} processes, which need {plural(nodes[after], 'node')}, speedup "
-        f"is {told}: {_short(less)} becomes {_reached(more)}, and exposed communication "
+        f"is {told}: {speedup_number(less.speedup)}x becomes {_reached(more)}, and exposed communication "
         f"goes from {format_seconds(less.exposed_s)} to {format_seconds(more.exposed_s)} of a step."
     )
 
 
 def _larger_batches(grid: Grid) -> str:
     """Compare the largest batch of the most processes with the smallest, and the exposed parts of their steps."""
-    rows = [cells for np in grid.counts if np > 1 and len(cells := _row(grid, np)) > 1]
-    if not rows:
+    cells = next((cells for np in reversed(grid.counts) if np > 1 and len(cells := _row(grid, np)) > 1), [])
+    if not cells:
         return ""
-    cells = rows[-1]
-    small, large = cells[0], cells[-1]
-    best = max(cells, key=lambda cell: cell.speedup)
+    small, large, best = cells[0], cells[-1], max(cells, key=lambda cell: cell.speedup)
     told = {
         1: "Larger batches scale better",
         0: "The intervals do not show that larger batches scale better",
         -1: "Larger batches scale worse",
     }[_against(large, small)]
-    is_past = best is not large and _against(large, best) < 0
-    past = f" The most is {_reached(best)}; beyond it speedup falls." if is_past else ""
+    exposed = [format_share(cell.exposed_s / cell.step_s) for cell in (small, large)]
+    past = f" The most is {_reached(best)}; beyond it speedup falls." if _against(large, best) < 0 else ""
     return (
         f"{told}: {plural(small.np, 'process')} reach {_reached(small)} and {_reached(large)}; exposed communication "
-        f"is {_part(small)} of a step and then {_part(large)}.{past}"
+        f"is {exposed[0]} of a step and then {exposed[1]}.{past}"
     )
 
 
@@ -664,35 +609,27 @@ def _against(cell: Cell, other: Cell) -> _Sign:
 
 def _told(cells: Sequence[Cell], signs: Sequence[_Sign], more: str, less: str) -> str:
     """`higher with batch 64 to 256 each, lower with batch 16 each`; of other cells the intervals do not tell."""
-    verdicts: dict[_Sign, str] = {1: more, -1: less}
-    told = [f"{words} {where}" for sign, words in verdicts.items() if (where := _ranges(cells, signs, sign))]
-    if not told:
-        return "not surely " + more
-    return ", ".join(told) + ("; elsewhere the intervals do not tell" if 0 in signs else "")
-
-
-def _ranges(cells: Sequence[Cell], signs: Sequence[_Sign], wanted: _Sign) -> str:
-    """`with batch 8 to 64 each`, `with global batch 8 and 32 to 64`; empty where no cell has the sign."""
-    if all(sign == wanted for sign in signs):
-        return "at every batch size"
-    found = []
+    runs: dict[_Sign, list[str]] = {1: [], 0: [], -1: []}
     for sign, run in groupby(range(len(cells)), key=lambda at: signs[at]):
-        if sign == wanted:
-            batches = [asked_batch(cells[at]) for at in run]
-            found.append(" to ".join(f"{batch:,}" for batch in dict.fromkeys((batches[0], batches[-1]))))
-    if len(found) > _MOST_RANGES:
-        return f"at {signs.count(wanted):,} of {len(signs):,} batch sizes"
-    if not found:
-        return ""
-    return f"with global batch {listed(found)}" if cells[0].scaling == "strong" else f"with batch {listed(found)} each"
+        batches = [f"{asked_batch(cells[at]):,}" for at in run]
+        runs[sign].append(" to ".join(dict.fromkeys((batches[0], batches[-1]))))
+
+    def where(sign: _Sign) -> str:
+        if runs[sign] and signs.count(sign) == len(signs):
+            return "at every batch size"
+        if len(runs[sign]) > _MOST_RANGES:
+            return f"at {signs.count(sign):,} of {len(signs):,} batch sizes"
+        named = listed(runs[sign])
+        return f"with global batch {named}" if cells[0].scaling == "strong" else f"with batch {named} each"
+
+    verdicts: dict[_Sign, str] = {1: more, -1: less}
+    told = [f"{words} {where(sign)}" for sign, words in verdicts.items() if runs[sign]]
+    rest = "; elsewhere the intervals do not tell" if 0 in signs else ""
+    return ", ".join(told) + rest if told else f"not surely {more}"
 
 
 def _named(cell: Cell) -> str:
     return f"global batch {cell.global_batch:,}" if cell.scaling == "strong" else f"batch {cell.batch:,} each"
-
-
-def _short(cell: Cell) -> str:
-    return f"{speedup_number(cell.speedup)}x"
 
 
 def _ends(cell: Cell) -> str:
@@ -701,11 +638,7 @@ def _ends(cell: Cell) -> str:
 
 def _reached(cell: Cell) -> str:
     """`1.12x (1.05 to 1.19) with batch 64 each`."""
-    return f"{_short(cell)} ({_ends(cell)}) with {_named(cell)}"
-
-
-def _part(cell: Cell) -> str:
-    return format_share(cell.exposed_s / cell.step_s)
+    return f"{speedup_number(cell.speedup)}x ({_ends(cell)}) with {_named(cell)}"
 
 
 # --- JSON: its keys are a contract ---

@@ -1,30 +1,20 @@
 """One page for a proposal of computing time: speedups over nodes as a table and a plot, and how they were measured."""
 
 import math
-import re
-import textwrap
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from scalescope import __version__
 from scalescope.errors import UsageError
 from scalescope.named_paths import reading
 from scalescope.records.results import Results
 from scalescope.records.scaling import Curve, Estimate, ScalingPoint
 from scalescope.records.store import write_whole
-from scalescope.show.document import Column, cell
 from scalescope.show.scaling import curve_title
-from scalescope.show.study import machine_facts, method_words
-from scalescope.stats import FEWEST, MEASURED, percent
-from scalescope.text import plain, plural
-from scalescope.units import format_rate, format_seconds, format_share
+from scalescope.stats import FEWEST
+from scalescope.text import plural
 
 FEWEST_STEPS = 100  # That centres ask for, of every size
-_WIDTH, _HEIGHT, _MARGIN = 794, 1123, 56  # A4 at 96 pixels an inch
-_POINTS = (595, 842)  # A4 as a PDF counts it
-_LETTER = 0.52  # Of the font size: how wide a letter is on average
 _MOST_CURVES = 2
 
 
@@ -59,14 +49,12 @@ def write_proposal(results: Sequence[Results], path: Path) -> list[str]:
     Raises:
         UsageError: Nothing was measured at two sizes, or the file is there and no PDF.
     """
-    from scalescope.show.charts.saving import rendered, svg_as_pdf
-    from scalescope.show.charts.scaling import proposal_chart
+    from scalescope.show.charts.proposal import proposal_chart
+    from scalescope.show.charts.saving import rendered
 
     first = check_proposal(results, path)
-    found = studies(first)
-    plots = [rendered(proposal_chart(each).to_dict(validate=False), "svg").decode() for each in found]
-    write_whole(path, svg_as_pdf(as_svg(first, plots)))
-    return [line for each in found for line in shortcomings(each)]
+    write_whole(path, rendered(proposal_chart(first).to_dict(validate=False), "pdf"))
+    return [line for each in studies(first) for line in shortcomings(each)]
 
 
 def check_proposal(results: Sequence[Results], path: Path) -> Results:
@@ -141,110 +129,3 @@ def shortcomings(study: Study) -> list[str]:
     if any(row.point.launches < FEWEST for row in study.rows):
         told.append(f"Fewer than {FEWEST} launches of a size: no interval.")
     return told
-
-
-def as_svg(results: Results, plots: Sequence[str]) -> str:
-    """The page as SVG; `plots` are the figures of its studies, as SVG too.
-
-    Text is laid out here, by the width of an average letter, because a PDF has no lines that wrap.
-    """
-    page = _Page()
-    page.text(f"Scaling of {plain(results.what, 70)}", 22, bold=True)
-    for study, plot in zip(studies(results), plots, strict=True):
-        largest = study.rows[-1]
-        page.text(f"{study.title[0].upper()}{study.title[1:]}", 15, bold=True, above=14)
-        page.text(
-            f"Speedup relative to {plural(study.rows[0].units, study.unit)}, the smallest feasible size: "
-            f"{largest.speedup:.2f} on {plural(largest.units, study.unit)}, a parallel efficiency of "
-            f"{format_share(largest.efficiency)}. Intervals over launches, {percent(MEASURED)}.",
-            11,
-        )
-        page.table(_columns(study), study.rows)
-        page.picture(plot, 210 if len(plots) > 1 else 330)
-        for line in shortcomings(study):
-            page.text(line, 10)
-    page.text("Method", 15, bold=True, above=10)
-    page.text(method_words(results), 11)
-    facts = "; ".join(f"{name}: {value}" for name, value in machine_facts(results))
-    page.text(facts, 10)
-    page.text(f"Measured with scalescope {__version__}.", 10)
-    return page.svg()
-
-
-def _columns(study: Study) -> list[Column]:
-    sizes = [Column("point.np", "processes", write="{:,}".format)]
-    if study.unit == "node":
-        sizes.insert(0, Column("units", "nodes", write="{:,}".format))
-    return [
-        *sizes,
-        Column("point.batch", "batch each", write="{:g}".format),
-        Column("steps", "steps", write="{:,}".format),
-        Column("point.launches", "launches"),
-        Column("point.step_s.value", "step", write=format_seconds),
-        Column("throughput", "samples/s", write=format_rate),
-        Column("speedup", "speedup", write="{:.2f}".format),
-        Column(lambda row: f"{row.low:.2f} to {row.high:.2f}" if row.low < row.high else None, "interval"),
-        Column("efficiency", "efficiency", write=format_share),
-    ]
-
-
-class _Page:
-    """Lines from the top down."""
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._at = float(_MARGIN)
-
-    def text(self, text: str, size: float, *, bold: bool = False, above: float = 4) -> None:
-        """A paragraph in lines that fit."""
-        self._at += above
-        most = int((_WIDTH - 2 * _MARGIN) / (_LETTER * size * (1.08 if bold else 1.0)))
-        for line in textwrap.wrap(text, most):
-            self._at += 1.32 * size
-            weight = ' font-weight="bold"' if bold else ""
-            self._parts.append(
-                f'<text x="{_MARGIN}" y="{self._at:.1f}" font-size="{size}"{weight}>{escape(line)}</text>'
-            )
-
-    def table(self, columns: Sequence[Column], rows: Sequence[Row]) -> None:
-        """Numbers in columns of equal width, right-aligned."""
-        self._at += 10
-        wide = (_WIDTH - 2 * _MARGIN) / len(columns)
-        lines = [[column.heading for column in columns]]
-        lines += [[cell(column, row) or "-" for column in columns] for row in rows]
-        for index, cells in enumerate(lines):
-            self._at += 16
-            for at, text in enumerate(cells, start=1):
-                x = _MARGIN + at * wide - 6
-                look = 'font-size="10" text-anchor="end"' + (' font-weight="bold"' if not index else "")
-                self._parts.append(f'<text x="{x:.1f}" y="{self._at:.1f}" {look}>{escape(text)}</text>')
-            if index in (0, len(rows)):
-                line = self._at + 5
-                self._parts.append(
-                    f'<line x1="{_MARGIN}" x2="{_WIDTH - _MARGIN}" y1="{line:.1f}" y2="{line:.1f}" stroke="#444444"/>'
-                )
-                self._at += 2
-        self._at += 6
-
-    def picture(self, svg: str, height: float) -> None:
-        """A figure in the middle, no wider than the text."""
-        sizes = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-        across, down = (float(sizes[1]), float(sizes[2])) if sizes else (600.0, 300.0)
-        scale = min(height / down, (_WIDTH - 2 * _MARGIN) / across)
-        left = (_WIDTH - scale * across) / 2
-        place = f'x="{left:.1f}" y="{self._at:.1f}" width="{scale * across:.1f}" height="{scale * down:.1f}"'
-        inner = re.sub(r'^(<svg[^>]*?) width="[^"]*" height="[^"]*"', rf"\1 {place}", svg[svg.index("<svg") :], count=1)
-        self._parts.append(inner)
-        self._at += scale * down + 4
-
-    def svg(self) -> str:
-        """All of it; what would not fit is made smaller."""
-        fits = min(1.0, (_HEIGHT - _MARGIN) / (self._at + 10))
-        inside = "".join(self._parts)
-        left = _WIDTH * (1 - fits) / 2
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="{_POINTS[0]}" '
-            f'height="{_POINTS[1]}" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="Helvetica, Arial, sans-serif">'
-            f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>'
-            f'<g transform="translate({left:.1f} 0) scale({fits:.4f})">{inside}</g></svg>'
-        )

@@ -34,11 +34,10 @@ from scalescope.show.words import (
     number,
     with_interval,
 )
-from scalescope.stats import MEASURED, percent
+from scalescope.stats import FEWEST, MEASURED, percent
 from scalescope.text import listed, plain, plural
 from scalescope.units import format_change, format_rate, format_seconds, format_share
 
-_WORTH_LONGER = 0.05  # Part of the train time that must be fixed cost before longer runs are foretold
 _VISIBLE = 0.005  # Losses below it would read 0.00
 _SCALING_ORDER = ("strong", "weak")
 SHOWN_PHASES = (*PHASES[: PHASES.index("warmup")], TRAIN, *PHASES[PHASES.index("warmup") :])
@@ -186,21 +185,21 @@ def _rows(curve: Curve, scaling: Scaling) -> list[Row]:
 def _table(curve: Curve, scaling: Scaling) -> Table:
     """A row for every point; what is shown, relative to what, and of how many launches."""
     title, base = curve_title(curve), baseline_words(curve)
-    relative = f", relative to {base}" if base else ""
     known = any(point.speedup or point.throughput or point.step_s or point.train_s for point in curve.points)
     both = scaling.source == "measurement" and any(point.step_s and point.throughput for point in curve.points)
     means = "step: the median; samples/s: by the mean step" if both else ""
     named = title if curve.scaling or not curve.engine else f"scaling, {title}"
-    caption = f"{named[0].upper()}{named[1:]}: {plain(scaling.what, 60)}. "
-    caption += f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with."
     counts = sorted({point.launches for point in curve.points})
-    if counts and counts != [1]:
-        caption += f" {' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} launches each."
+    told = [
+        f"{named[0].upper()}{named[1:]}: {plain(scaling.what, 60)}.",
+        f"Relative to {base}, the smallest feasible size." if base else "There is nothing to compare with.",
+        f"{' to '.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} launches each." if counts[-1:] > [1] else "",
+    ]
     return Table(
         COLUMNS,
         _rows(curve, scaling),
-        caption,
-        title + (relative if known else ": no speeds are known"),
+        " ".join(filter(None, told)),
+        (f"{title}, relative to {base}" if base else title) if known else f"{title}: no speeds are known",
         _curve_lines(curve),
         "; ".join(filter(None, (means, interval_note(curve_estimates(curve))))),
         noun="number of processes",
@@ -239,7 +238,7 @@ def _curve_lines(curve: Curve) -> list[str]:
         told = "; ".join(f"{plural(steps, 'step')} on {listed(sizes)}" for steps, sizes in sorted(warmups.items()))
         lines.append(f"warm-up, found in the step times and left out of steady: {told}")
     if curve.fit:
-        lines += _fit_lines(curve.fit, curve.work_unit)
+        lines.append(_fit_words(curve.fit, curve.work_unit))
     if most := largest(curve):
         lines.append(_waterfall_words(most))
     once = []
@@ -254,27 +253,21 @@ def _curve_lines(curve: Curve) -> list[str]:
     return [line for line in lines if line]
 
 
-def _fit_lines(fit: Fit, unit: str) -> list[str]:
-    """The fixed cost and the work, and what longer runs would reach on the most processes."""
+def _fit_words(fit: Fit, unit: str) -> str:
+    """The fixed cost and the work, and what part of the train time the fixed cost is."""
 
     def plus_minus(value: float, error: float | None, decimals: int) -> str:
         return number(value, decimals) + ("" if error is None else f" ± {number(error, decimals)}")
 
     fixed = plus_minus(fit.fixed_s, fit.fixed_s_error, 2)
     work = plus_minus(fit.work, fit.work_error, 0 if fit.work >= 1000 else 2)
-    told = f"fixed cost {fixed} s per run and {work} {unit} of work"
-    told += "" if fit.fixed_s_error is None else " (standard errors)"
-    counts = sorted(fit.fixed_share, key=int)
-    if len(counts) > 1 and fit.fixed_s > 0:
-        ends = [f"{format_share(fit.fixed_share[np])} of the train time on {np}" for np in (counts[0], counts[-1])]
-        told += f"; the fixed part is {' and '.join(ends)}"
-    most = max(fit.longer, key=int, default="")
-    reached = sorted((float(times), speedup) for times, speedup in fit.longer.get(most, {}).items())
-    if not reached or fit.fixed_share.get(most, 0.0) < _WORTH_LONGER:
-        return [told]
-    times = " / ".join(f"{each:g}" for each, _ in reached)
-    speedups = " / ".join(number(speedup, 1) for _, speedup in reached)
-    return [told, f"a run {times} times longer would reach a train speedup of {speedups} on {most}"]
+    errors = "" if fit.fixed_s_error is None else " (standard errors)"
+    shares = [
+        f"{format_share(fit.fixed_share[np])} of the train time on {np}" for np in sorted(fit.fixed_share, key=int)
+    ]
+    ends = " and ".join(dict.fromkeys((*shares[:1], *shares[-1:])))
+    told = f"fixed cost {fixed} s per run and {work} {unit} of work{errors}"
+    return f"{told}; the fixed part is {ends}" if ends and fit.fixed_s > 0 else told
 
 
 class Step(NamedTuple):
@@ -331,26 +324,20 @@ def _waterfall_words(point: ScalingPoint) -> str:
 
 def _break_even_words(curve: Curve, name: str) -> str:
     """After how much work larger sizes overtake the baseline; not a word on those that lead from the start."""
-    sizes: dict[str, list[int]] = {}
-    for point in curve.points:
-        if point.engine == curve.engine and name in point.break_even and point.np > (curve.baseline_np or 0):
-            found = point.break_even[name]
-            if found.value is None or found.value > 0:
-                sizes.setdefault(_when(found, curve.work_unit), []).append(point.np)
-    late = "; ".join(f"{when} on {listed(counts)}" for when, counts in sizes.items())
-    return f"break-even with {baseline_words(curve)}, {SPEEDUP_NAMES[name]}: {late}" if late else ""
-
-
-def _when(found: BreakEven, unit: str) -> str:
-    """`after 26 epochs`, `after 5,200 samples (4,100 to 7,900)`, `never (or after 9,000 or more)`."""
 
     def amount(work: float | None) -> str:  # a few epochs are rounded up, because after fewer it is not yet so
         return "never" if work is None else f"{ceil(work) if work < 100 else round(work):,}"
 
-    if found.value is None:
-        return "never" if found.low is None or found.count == 1 else f"never (or after {amount(found.low)} or more)"
-    span = "" if found.count == 1 else f" ({amount(found.low or 0.0)} to {amount(found.high)})"
-    return f"after {amount(found.value)} {unit}{span}"
+    sizes: dict[str, list[int]] = {}
+    for point in curve.points:
+        found = point.break_even.get(name)
+        if found is None or found.value == 0 or point.engine != curve.engine or point.np <= (curve.baseline_np or 0):
+            continue
+        span = "" if found.count == 1 else f" ({amount(found.low or 0.0)} to {amount(found.high)})"
+        when = "never" if found.value is None else f"after {amount(found.value)} {curve.work_unit}{span}"
+        sizes.setdefault(when, []).append(point.np)
+    late = "; ".join(f"{when} on {listed(counts)}" for when, counts in sizes.items())
+    return f"break-even with {baseline_words(curve)}, {SPEEDUP_NAMES[name]}: {late}" if late else ""
 
 
 def sentence(scaling: Scaling) -> str:
@@ -380,44 +367,43 @@ def _of_launches(scaling: Scaling) -> str:
     if first is None:
         return _by_steps(found)
     curve, best = first
-    rated = [point for _, point in found if point.throughput]
     rate = f"{format_rate(best.throughput.value if best.throughput else 0.0)} samples/s"
-    if len(rated) == 1:
-        step = f", {format_seconds(best.step_s.value)} a median step" if best.step_s else ""
-        return f"{_where(best)}: {rate}{step}."
+    told = f"{_where(best)}: {rate}"
+    if sum(point.throughput is not None for _, point in found) == 1:
+        return f"{told}, {format_seconds(best.step_s.value)} a median step." if best.step_s else f"{told}."
     steady, baseline = best.speedup.get("steady"), curve.baseline
     if baseline is best or steady is None or baseline is None:
-        helped = "; more processes did not help" if any(point.np > best.np for point in rated) else ""
-        once = f" (one launch each; launches differ: {REPEAT})" if best.throughput and best.throughput.once else ""
-        return f"Fastest is {_where(best)}: {rate}{helped}{once}."
+        helped = "; more processes did not help" if any(point.np > best.np for _, point in found) else ""
+        return f"Fastest is {told}{helped}{_sure(best.throughput) if best.throughput and best.throughput.once else ''}."
     of = _where(baseline).removesuffix(f" with batch {best.batch:g} each" if best.batch else "")
+    times = f"{steady.value:.2f} times"
     if scaling.doubt:
-        seen = f"{steady.value:.2f} times {of}{in_these_launches(steady)}"
-        return f"So far {_where(best)}: {rate}, {seen}."
+        return f"So far {told}, {times} {of}{in_these_launches(steady)}."
     if steady.low <= 1 <= steady.high:
-        return f"{_where(best)}: {rate}, not told apart from {of}: {steady.value:.2f} times{_sure(steady)}."
-    return f"Fastest is {_where(best)}: {rate}, {steady.value:.2f} times {of}{_sure(steady)}."
+        return f"{told}, not told apart from {of}: {times}{_sure(steady)}."
+    return f"Fastest is {told}, {times} {of}{_sure(steady)}."
 
 
 def _by_steps(found: Sequence[tuple[Curve, ScalingPoint]]) -> str:
     """Warn that samples could not be counted, only steps."""
-    unknown = "the number of samples per step is not known"
+    told = f"{plural(len(found), 'point')} measured"
     compared = [(curve, point) for curve, point in found if point.speedup.get("steady") and point is not curve.baseline]
-    if not compared:
-        return f"{plural(len(found), 'point')} measured; {unknown}."
-    curve, best = max(compared, key=lambda each: each[1].speedup["steady"].value)
-    steady = best.speedup["steady"]
-    reached = f"{steady.value:.2f} times {baseline_words(curve)}{_sure(steady)}"
-    return f"{_where(best)} reach {reached}, counted in steps; {unknown}."
+    if compared:
+        curve, best = max(compared, key=lambda each: each[1].speedup["steady"].value)
+        steady = best.speedup["steady"]
+        reached = f"{steady.value:.2f} times {baseline_words(curve)}{_sure(steady)}"
+        told = f"{_where(best)} reach {reached}, counted in steps"
+    return f"{told}; the number of samples per step is not known."
 
 
 def _sure(steady: Estimate) -> str:
-    if steady.interval == "t":
-        repeated = plural(steady.count, "launch" if steady.over == "launches" else "block")
-        return f" ({percent(MEASURED)} interval {steady.low:.2f} to {steady.high:.2f} over {repeated})"
+    ends = f"{steady.low:.2f} to {steady.high:.2f}"
+    repeated = plural(steady.count, "launch" if steady.over == "launches" else "block")
     if steady.count == 1:
         return f" (one launch each; launches differ: {REPEAT})"
-    return f" ({steady.low:.2f} to {steady.high:.2f} in {plural(steady.count, 'launch')}, no interval below 5)"
+    if steady.interval == "t":
+        return f" ({percent(MEASURED)} interval {ends} over {repeated})"
+    return f" ({ends} in {repeated}, no interval below {FEWEST})"
 
 
 def in_these_launches(steady: Estimate) -> str:

@@ -94,15 +94,12 @@ def _unfinished(tuning: Tuning, effort: str, why: str) -> str:
     known = [each for each in searched(tuning) if each.step_s and not each.cut]
     best = min(known, key=lambda sample: sample.step_s or 0.0, default=None)
     factor = against_default(tuning, best.step_s) if best else None
-    if best is None:
-        so_far = "nothing was measured"
-    elif not best.values or factor is None:
-        so_far = "nothing was faster than the default so far"
-    elif tuning.gain:
-        sure = f"{tuning.gain.words} over {_pairs(tuning, tuning.gain.pairs)}"
-        so_far = f"so far {setting_words(tuning.finalist)} leads ({sure})"
-    else:
+    so_far = "nothing was faster than the default so far"
+    if best and best.values and factor:
         so_far = f"so far {setting_words(best.values)} is fastest, {times(factor)} by one sample and not confirmed"
+        if tuning.gain:
+            sure = f"{tuning.gain.words} over {_pairs(tuning, tuning.gain.pairs)}"
+            so_far = f"so far {setting_words(tuning.finalist)} leads ({sure})"
     return f"{ended}; {so_far}; {go_on}."
 
 
@@ -125,12 +122,11 @@ def _compared(tuning: Tuning) -> str:
 def _samples(tuning: Tuning) -> Table:
     """Samples of the search: the default, then the fastest first."""
     rows = sorted(searched(tuning), key=lambda sample: (sample.phase != "default", sample.step_s or float("inf")))
-    mark = "winner" if tuning.complete and tuning.decision == "use" else "finalist"
 
     def decision(sample: Sample) -> str:
         is_finalist = sample.values and sample.values == tuning.finalist
         told = plain(sample.problem or sample.decision, 48)
-        return ", ".join(filter(None, (mark if is_finalist else "", told)))
+        return ", ".join(filter(None, (found_words(tuning) if is_finalist else "", told)))
 
     def speedup(sample: Sample) -> float | None:
         return None if is_default(tuning, sample) else against_default(tuning, sample.step_s)
@@ -193,6 +189,11 @@ def is_default(tuning: Tuning, sample: Sample) -> bool:
 def against_default(tuning: Tuning, step_s: float | None) -> float | None:
     """Speedup over the default."""
     return tuning.default_step_s / step_s if tuning.default_step_s and step_s else None
+
+
+def found_words(tuning: Tuning) -> str:
+    """Name the setting that was compared with the default: it is no winner before it won."""
+    return "winner" if tuning.complete and tuning.decision == "use" else "finalist"
 
 
 def conditions(tuning: Tuning) -> str:

@@ -26,18 +26,13 @@ from scalescope.records.timeline import (
     parts_of,
 )
 from scalescope.show.charts.parts import (
-    IDEAL_DASH,
     LOSS_COLOUR,
     Rows,
     data,
     frame,
-    key,
-    logarithmic_domain,
     named,
     panel_title,
-    powers_of_ten,
     shared_axis,
-    size_axis,
 )
 from scalescope.show.document import Figure
 from scalescope.show.explanation import (
@@ -49,10 +44,9 @@ from scalescope.show.explanation import (
     straggler_words,
 )
 from scalescope.text import plain, plural
-from scalescope.units import format_bytes, format_rate, format_seconds, format_share, unit_of
+from scalescope.units import format_bytes, format_seconds, format_share, unit_of
 
 _WIDTH = 720
-_POSSIBLY = "#f3e488"  # Communication that may be hidden, and negotiation
 _BELOW = alt.Legend(title=None, orient="bottom", symbolType="square", columns=5, labelLimit=200)
 
 
@@ -60,31 +54,16 @@ def _tooltip(**titles: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{field}:N", title=title) for field, title in titles.items()]
 
 
-class _Bar(NamedTuple):
-    """One step."""
-
-    label: str
-    parts: Breakdown
-    possibly_s: float | None
-
-
 def accounting_chart(explanation: Explanation) -> Any:
     """The typical steady step of every rank; None without steps."""
     if explanation.accounting is None:
         return None
-    possibly_s = explanation.possibly_hidden_s
     shown = sorted(ranks_in_order(explanation)[:MOST_RANKS], key=lambda account: account.rank)
-    bars = [
-        _Bar(
-            f"rank {account.rank}" + (" (straggler)" if account.rank == explanation.straggler else ""),
-            account.parts,
-            possibly_s if len(shown) == 1 else None,
-        )
-        for account in shown
-    ] or [_Bar("mean", explanation.accounting, possibly_s)]
+    late = {explanation.straggler: " (straggler)"}
+    bars = {f"rank {account.rank}{late.get(account.rank, '')}": account.parts for account in shown}
     count = len(explanation.per_rank)
     return _accounting(
-        bars,
+        bars or {"mean": explanation.accounting},
         f"Where a step goes: {plain(explanation.what, 60)}",
         f"mean over steady steps, {engine_words(explanation)}",
         straggler_words(explanation),
@@ -100,63 +79,52 @@ def accounting_over_np(explanations: Sequence[Explanation], names: Sequence[str]
         names: Of their files or folders.
     """
     jobs = [
-        (each.world_size or len(each.ranks), each.engine, name, each, each.accounting)
+        (each.world_size or len(each.ranks), each, plain(name, 40), each.accounting)
         for each, name in zip(explanations, names or [""] * len(explanations), strict=True)
         if each.accounting
     ]
     if not jobs:
         return None
-    jobs.sort(key=lambda job: job[:2])
-    several = len({engine for _, engine, *_ in jobs}) > 1
-    bars: list[_Bar] = []
-    for size, engine, name, each, parts in jobs[:MOST_RANKS]:
-        label = ", ".join(filter(None, [plain(name, 40), plural(size, "rank"), plain(engine, 24) if several else ""]))
-        before = sum(bar.label.partition(" #")[0] == label for bar in bars)
-        bars.append(_Bar(f"{label} #{before + 1}" if before else label, parts, each.possibly_hidden_s))
-    models = {plain(each.what, 40) for *_, each, _ in jobs}
-    what = models.pop() if len(models) == 1 else f"{len(jobs)} jobs"
-    return _accounting(bars, f"Where a step goes over ranks: {what}", "mean over steady steps and ranks")
+    jobs.sort(key=lambda job: (job[0], job[1].engine))
+    bars: dict[str, Breakdown] = {}
+    for size, each, name, parts in jobs[:MOST_RANKS]:
+        label = ", ".join(filter(None, [name, plural(size, "rank"), plain(each.engine, 24)]))
+        numbered = (f"{label} #{count}" for count in range(2, len(jobs) + 1))
+        bars[next(free for free in (label, *numbered) if free not in bars)] = parts
+    models = dict.fromkeys(plain(each.what, 40) for _, each, *_ in jobs)
+    return _accounting(bars, f"Where a step goes over ranks: {', '.join(models)}", "mean over steady steps and ranks")
 
 
-def _accounting(bars: Sequence[_Bar], title: str, *lines: str) -> Any:
-    """Bars of parts one after the other; a thin one below is the communication that they hide."""
-    unit, factor = unit_of(max(bar.parts.step_s for bar in bars))
-    shown = parts_of([bar.parts for bar in bars])
+def _accounting(bars: Mapping[str, Breakdown], title: str, *lines: str) -> Any:
+    """Bars of parts one after the other, by their labels; a thin one below is the communication that they hide."""
+    unit, factor = unit_of(max(step.step_s for step in bars.values()))
+    shown = parts_of(list(bars.values()))
+    labelled = {f"{name}: {format_seconds(step.step_s)}": step for name, step in bars.items()}
     rows: Rows = []
-
-    def add(bar: _Bar, part: str, seconds: float | None, at: float, *, below: bool = False) -> None:
-        share = (seconds or 0.0) / bar.parts.step_s if bar.parts.step_s > 0 else 0.0
-        if seconds:
-            rows.append(
-                {
-                    "rank": f"{bar.label}: {format_seconds(bar.parts.step_s)}",
-                    "part": part,
-                    "start": factor * at,
-                    "end": factor * (at + seconds),
-                    "took": format_seconds(seconds),
-                    "percent": f"{100 * share:.1f} %",
-                    "below": below,
-                }
-            )
-
-    possibly = f"possibly {HIDDEN.name}"
-    for bar in bars:
-        at = 0.0
-        for part in shown:
-            add(bar, part.name, part.seconds(bar.parts), at)
-            at += part.seconds(bar.parts) or 0.0
-        add(bar, HIDDEN.name, bar.parts.hidden_s, 0.0, below=True)
-        if bar.parts.hidden_s is None:
-            add(bar, possibly, bar.possibly_s, max(0.0, at - (bar.possibly_s or 0.0)), below=True)
+    for label, step in labelled.items():
+        parts = [(part.name, part.seconds(step) or 0.0) for part in shown]
+        starts = accumulate((seconds for _, seconds in parts), initial=0.0)
+        placed = [(name, start, seconds) for (name, seconds), start in zip(parts, starts, strict=False)]
+        rows += [
+            {
+                "rank": label,
+                "part": name,
+                "start": factor * start,
+                "end": factor * (start + seconds),
+                "took": format_seconds(seconds),
+                "percent": f"{100 * seconds / step.step_s:.1f} %",
+                "below": name == HIDDEN.name,
+            }
+            for name, start, seconds in [*placed, (HIDDEN.name, 0.0, step.hidden_s)]
+            if seconds
+        ]
     there = {row["part"] for row in rows}
-    colours = {part.name: part.colour for part in (*shown, HIDDEN)} | {possibly: _POSSIBLY}
     x = alt.X("start:Q", title=f"{unit} of a step", axis=alt.Axis(grid=False))
-    labels = [f"{bar.label}: {format_seconds(bar.parts.step_s)}" for bar in bars]
     axis = alt.Axis(title=None, labelLimit=320, ticks=False, domain=False)
-    y = alt.Y("rank:N", scale=alt.Scale(domain=labels), axis=axis)
-    color = named("part", {name: colour for name, colour in colours.items() if name in there}, _BELOW)
+    y = alt.Y("rank:N", scale=alt.Scale(domain=list(labelled)), axis=axis)
+    color = named("part", {part.name: part.colour for part in (*shown, HIDDEN) if part.name in there}, _BELOW)
     tooltip = _tooltip(rank="step of", part="part", took="time", percent="of the step")
-    absent = [part.name for part in PARTS if all(part.seconds(bar.parts) is None for bar in bars)]
+    absent = [part.name for part in PARTS if all(part.seconds(step) is None for step in bars.values())]
     note = f"not told by this source, and in other: {', '.join(absent)}" if absent else ""
     base = alt.Chart(data(rows)).encode(x=x, x2=alt.X2("end"), y=y, color=color, tooltip=tooltip)
     return alt.layer(
@@ -176,7 +144,7 @@ _ACTIVITIES = {
     "copy": "#cc79a7",
     "optimizer": _OF_PARTS["optimizer"],
     "communication": HIDDEN.colour,
-    "negotiation": _POSSIBLY,
+    "negotiation": "#f3e488",
     "other": _OF_PARTS["other"],
 }
 _MOST_LANES, _MOST_SPANS, _MOST_AT_ONCE = 32, 4000, 4  # Ranks, bars in all, and bars one below the other
@@ -192,7 +160,7 @@ class OneStep(NamedTuple):
     spans: list[Span]
     ends: dict[int, float]  # When each rank's step ended
     exchange_s: dict[int, float]  # How long each rank exchanged
-    exposed: dict[int, list[Interval]]  # When each rank exchanged and nothing hid it
+    exposed: dict[int, list[Interval]]  # When each rank exchanged and nothing hid it; of a bare timeline not known
     compute_known: bool
     notes: list[str]
 
@@ -208,25 +176,17 @@ def step_chart(explanation: Explanation) -> Any:
     if shown is None or not shown.spans:
         return None
     index = explanation.shown_index
-    measured = "" if predicted is None else "measured"
-    own = [step.parts.exposed_s for step in explanation.steps if step.index == index and step.parts.exposed_s]
     waited = "" if late is None else f"; rank {late} is the straggler: the others wait for it"
     return timelines_chart(
-        {measured: shown} if predicted is None else {"predicted": predicted, measured: shown},
+        {"": shown} if predicted is None else {"predicted": predicted, "measured": shown},
         f"One step: {plain(explanation.what, 60)}",
         "" if index is None else f"step {index:,}, a representative one{waited}",
-        exposed_s={measured: max(own, default=0.0)},
     )
 
 
-def timelines_chart(
-    timelines: Mapping[str, Timeline], title: str, *lines: str, exposed_s: Mapping[str, float] | None = None
-) -> Any:
-    """Steps one above the other on the same axis, such as predicted and measured; named by their keys.
-
-    `exposed_s` says by name how much of the exchange is exposed where the timeline holds no compute.
-    """
-    steps = {name: one_step(timeline, (exposed_s or {}).get(name)) for name, timeline in timelines.items()}
+def timelines_chart(timelines: Mapping[str, Timeline], title: str, *lines: str) -> Any:
+    """Steps one above the other on the same axis, such as predicted and measured; named by their keys."""
+    steps = {name: one_step(timeline) for name, timeline in timelines.items()}
     longest = max((step.seconds for step in steps.values()), default=0.0)
     there = {span.activity for step in steps.values() for span in step.spans}
     colours: dict[str, str] = {activity: colour for activity, colour in _ACTIVITIES.items() if activity in there}
@@ -319,21 +279,17 @@ def _headline(step: OneStep) -> str:
     """The rank that ends last in numbers."""
     rank = max(step.ends, key=lambda rank: step.ends[rank], default=min(step.exposed, default=0))
     whole, exchange = step.ends.get(rank, step.seconds), step.exchange_s.get(rank, 0.0)
-    if not exchange:
-        return f"{format_seconds(whole)}, no communication"
-    lost = sum(end - start for start, end in step.exposed.get(rank, []))
-    told = f"{format_seconds(whole)}, of it {format_seconds(lost)} ({format_share(lost / whole)}) {EXPOSED.name}"
-    if exchange - lost > 1e-9:
-        under = "hidden" if step.compute_known else "possibly hidden"
-        told += f"; {format_seconds(exchange - lost)} of communication is {under}"
+    told = f"{format_seconds(whole)}, {format_seconds(exchange)} of communication"
+    if step.compute_known and exchange:
+        lost = sum(end - start for start, end in step.exposed[rank])
+        told = f"{format_seconds(whole)}, of it {format_seconds(lost)} ({format_share(lost / whole)}) {EXPOSED.name}"
+        if exchange - lost > 1e-9:
+            told += f"; {format_seconds(exchange - lost)} of communication is hidden"
     return told + (f" (rank {rank})" if len(step.exposed) > 1 else "")
 
 
-def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
-    """The step of a timeline, with as many ranks and activities as can be drawn; the slowest rank among them.
-
-    `exposed_s`: where the timeline holds no compute, this much of the exchange at the step's end is exposed.
-    """
+def one_step(timeline: Timeline) -> OneStep:
+    """The step of a timeline, with as many ranks and activities as can be drawn; the slowest rank among them."""
     steps = {step.rank: step for step in timeline.steps}
     begin = min([step.start_s for step in steps.values()] or [span.start_s for span in timeline.spans], default=0.0)
     whole = Step(rank=-1, start_s=begin, end_s=max((span.end_s for span in timeline.spans), default=begin))
@@ -352,10 +308,7 @@ def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
     known = any(span.activity in ("forward", "backward") for here in by_rank.values() for span in here)
     exchange = {rank: moments(here, EXCHANGE) for rank, here in by_rank.items()}
     lost = {
-        rank: _pairs(exposed(exchange[rank], moments(here, BUSY)))
-        if known
-        else _last(_pairs(exchange[rank]), exposed_s or 0.0)
-        for rank, here in by_rank.items()
+        rank: _pairs(exposed(exchange[rank], moments(here, BUSY))) if known else [] for rank, here in by_rank.items()
     }
     length = max((span.end_s for here in by_rank.values() for span in here), default=0.0)
     fewer = [
@@ -374,17 +327,6 @@ def one_step(timeline: Timeline, exposed_s: float | None = None) -> OneStep:
 
 def _pairs(intervals: Intervals) -> list[Interval]:
     return list(zip(intervals.starts.tolist(), intervals.ends.tolist(), strict=True))
-
-
-def _last(intervals: Sequence[Interval], seconds: float) -> list[Interval]:
-    """The last `seconds` of them."""
-    left: list[Interval] = []
-    for start, end in reversed(intervals):
-        if seconds <= 0:
-            break
-        left.insert(0, (max(start, end - seconds), end))
-        seconds -= end - start
-    return left
 
 
 def _joined(lane: Sequence[Span], pixel: float) -> list[Span]:
@@ -423,11 +365,11 @@ def _tracks(spans: Sequence[Span]) -> list[int]:
 _MOST_PLACES = 600  # Steps that are drawn one by one; more of them share a place
 _MOST_CHANGES = 150
 _FAR = 4.0  # The axis ends at this many median steps: longer ones would squeeze all others
-_LINE, _BAND, _EPOCH = "#0072b2", "#9fb8c9", "#555555"
+_LINE, _BAND = "#0072b2", "#9fb8c9"
 
 
 def step_times_chart(explanation: Explanation) -> Any:
-    """Steps as a line, from the fastest rank to the slowest as a band; warm-up, changes and epochs are marked.
+    """Steps as a line, from the fastest rank to the slowest as a band, with warm-up and changes.
 
     None with fewer than two steps.
     """
@@ -438,19 +380,18 @@ def step_times_chart(explanation: Explanation) -> Any:
     for step in explanation.steps:
         of_ranks.setdefault(step.index, []).append(step.parts.step_s)
     indices, together = list(steps), -(-len(steps) // _MOST_PLACES)
-    places = [indices[at : at + together] for at in range(0, len(indices), together)]
     usual = [index for index in indices if index >= steady] or indices
     longest = max(max(of_ranks[index]) for index in usual)
     limit_s = 1.06 * min(longest, max(_FAR * median(steps[index] for index in usual), 1e-9))
     unit, factor = unit_of(limit_s)
     rows: Rows = []
-    for place in places:
+    for at in range(0, len(indices), together):
+        place = indices[at : at + together]
         low, high = (choose(choose(of_ranks[index]) for index in place) for choose in (min, max))
         middle = median(steps[index] for index in place)
         rows.append(
             {
                 "step": (place[0] + place[-1]) / 2,
-                "steps": f"{place[0]:,}" if together == 1 else f"{place[0]:,} to {place[-1]:,}",
                 "seconds": factor * middle,
                 "bottom": factor * low,
                 "top": factor * high,
@@ -458,115 +399,37 @@ def step_times_chart(explanation: Explanation) -> Any:
                 "range": f"{format_seconds(low)} to {format_seconds(high)}",
             }
         )
-    lines: Rows = []
-    for change in explanation.changes[:_MOST_CHANGES]:
-        what = f"{format_seconds(change.before_s)} to {format_seconds(change.after_s)}"
-        lines.append({"step": change.step - 0.5, "what": what, "kind": "change"})
-    at = indices[0]
-    for epoch in explanation.epochs:
-        if epoch.steps and epoch.number > 1:
-            lines.append({"step": at - 0.5, "what": f"epoch {epoch.number:,}", "kind": "epoch"})
-        at += epoch.steps
+    lines: Rows = [
+        {
+            "step": change.step - 0.5,
+            "what": f"{format_seconds(change.before_s)} to {format_seconds(change.after_s)}",
+        }
+        for change in explanation.changes[:_MOST_CHANGES]
+    ]
     warmup = [{"step": indices[0] - 0.5, "end": min(steady, indices[-1] + 1) - 0.5}] if explanation.warmup_steps else []
-
     room = 0.01 * (indices[-1] - indices[0])
     of_steps = alt.Scale(domain=[indices[0] - room, indices[-1] + room], nice=False, zero=False)
     ticks = alt.Axis(format=",d", grid=False, tickCount=10, tickMinStep=1, labelOverlap="greedy")
     x = alt.X("step:Q", title="step", scale=of_steps, axis=ticks)
     of_times = alt.Scale(domain=[0, factor * limit_s], nice=False)
     y = shared_axis(alt.Y, f"step time, {unit}", of_times, alt.Axis(format=",~r"))
-    tooltip = _tooltip(steps="step", took="step time", range="of all ranks")
+    tooltip = [alt.Tooltip("step:Q"), *_tooltip(took="step time", range="of all ranks")]
     base = alt.Chart(data(rows)).encode(x=x)
     field = alt.Chart(data(warmup)).mark_rect(color="#cccccc", opacity=0.5, clip=True)
-    rules = alt.Chart(data(lines)).mark_rule(strokeWidth=1.4, strokeDash=[4, 3])
-    stroke = named("kind", {"change": LOSS_COLOUR, "epoch": _EPOCH}, None, alt.Stroke)
-    kinds = {line["kind"] for line in lines}
-    marks = {
-        "grey: warm-up": bool(warmup),
-        "orange: a lasting change": "change" in kinds,
-        "dark: a new epoch, by the log": "epoch" in kinds,
-        "longer steps end above the axis": any(row["top"] > factor * limit_s for row in rows),
-    }
+    rules = alt.Chart(data(lines)).mark_rule(stroke=LOSS_COLOUR, strokeWidth=1.4, strokeDash=[4, 3])
+    each = f", median of {together} steps each" if together > 1 else ""
     return alt.layer(
-        *([field.encode(x=x, x2=alt.X2("end"))] if warmup else []),
+        field.encode(x=x, x2=alt.X2("end")),
         base.mark_area(color=_BAND, opacity=0.55, clip=True).encode(y=y("bottom"), y2=alt.Y2("top")),
         base.mark_line(color=_LINE, strokeWidth=1.3, clip=True).encode(y=y("seconds")),
         base.mark_point(color=_LINE, filled=True, opacity=1, clip=True, size=8).encode(y=y("seconds"), tooltip=tooltip),
-        *([rules.encode(x=x, stroke=stroke, tooltip=_tooltip(what="from here on"))] if lines else []),
+        rules.encode(x=x, tooltip=_tooltip(what="from here on")),
         width=_WIDTH,
         height=260,
         **frame(
             f"Step time over the run: {plain(explanation.what, 60)}",
-            f"blue: mean over ranks{f', median of {together} steps each' if together > 1 else ''}; "
-            "band: from the fastest to the slowest",
-            key(marks),
-        ),
-    )
-
-
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b0a000", "#332288", "#56b4e9", "#808080")
-_MOST_TRANSFERS = 1000
-_FEW_TICKS = 8
-
-
-def transfers_chart(explanation: Explanation) -> Any:
-    """Bus bandwidth by size: points for what the job reached, dashed lines for what a probe of the links did.
-
-    None where no sizes are known.
-    """
-    known = [each for each in explanation.transfers if each.bytes > 0 and each.bus_bytes_per_s > 0]
-    if not known:
-        return None
-    known.sort(key=lambda each: -each.count * each.seconds)
-    drawn = known[:_MOST_TRANSFERS]
-    operations = dict.fromkeys(each.operation for each in drawn)
-    names = {each: plain(each, 30) if at < len(_COLOURS) - 1 else "others" for at, each in enumerate(operations)}
-    rows: Rows = [
-        {
-            "operation": names[each.operation],
-            "bytes": each.bytes,
-            "bandwidth": each.bus_bytes_per_s / 1e6,
-            "probe": each.bus_bytes_per_s / 1e6 * each.seconds / each.probed_s if each.probed_s else None,
-            "spent": each.count * each.seconds,
-            "size": format_bytes(each.bytes),
-            "ranks": each.ranks,
-            "count": each.count,
-            "took": format_seconds(each.seconds),
-            "bus": f"{format_rate(each.bus_bytes_per_s / 1e6)} MB/s",
-        }
-        for each in drawn
-    ]
-    probed = sorted((row for row in rows if row["probe"]), key=lambda row: row["bytes"])
-    sizes = [row["bytes"] for row in rows]
-    least, most = min(sizes) / 2, max(sizes) * 2
-    powers = [power for power in range(60) if least < 2**power < most]
-    x = size_axis(least, most, powers[:: 1 + len(powers) // _FEW_TICKS])
-    low, high = logarithmic_domain([*(row["bandwidth"] for row in rows), *(row["probe"] for row in probed)])
-    low, high = low / 2, high * 2
-    scale = alt.Scale(type="log", domain=[low, high], nice=False)
-    ticks = alt.Axis(values=powers_of_ten(low, high, _FEW_TICKS), format=",~r")
-    y = shared_axis(alt.Y, "bus bandwidth, MB/s", scale, ticks)
-    domain = list(dict.fromkeys(names.values()))
-    legend = alt.Legend(title=None, orient="bottom", columns=4)
-    color = named("operation", dict(zip(domain, _COLOURS, strict=False)), legend)
-    size = alt.Size("spent:Q", scale=alt.Scale(type="sqrt", range=[40, 240]), legend=None)
-    tooltip = _tooltip(
-        operation="operation", size="size", ranks="ranks", count="count", took="time of one", bus="bus bandwidth"
-    )
-    points = alt.Chart(data(rows)).mark_point(filled=True, opacity=0.85, stroke="white", strokeWidth=0.7)
-    layers = [points.encode(x=x, y=y("bandwidth"), color=color, size=size, tooltip=tooltip)]
-    if probed:
-        lines = alt.Chart(data(probed)).mark_line(strokeDash=IDEAL_DASH, strokeWidth=1.5, point={"filled": False})
-        layers.append(lines.encode(x=x, y=y("probe"), color=color, detail=alt.Detail("ranks:N"), tooltip=tooltip))
-    return alt.layer(
-        *layers,
-        width=520,
-        height=320,
-        **frame(
-            f"What transfers reach: {plain(explanation.what, 60)}",
-            f"the larger a point, the more time is spent in all; {engine_words(explanation)}",
-            "hollow, dashed: what the probe of these links reached" if probed else "",
-            f"the {_MOST_TRANSFERS:,} longest of {len(known):,} are drawn" if len(drawn) < len(known) else "",
+            f"blue: mean over ranks{each}; band: from the fastest to the slowest",
+            "grey: warm-up; orange: a lasting change; longer steps end above the axis",
         ),
     )
 
@@ -586,12 +449,6 @@ CHARTS = (
         "Where a step goes on every rank; the longest part is the first to work on.",
         accounting_chart,
         leads=True,
-    ),
-    Figure(
-        "transfers",
-        "transfers",
-        "What messages of each size reached; large points cost most time in all.",
-        transfers_chart,
     ),
     Figure(
         "step_times",

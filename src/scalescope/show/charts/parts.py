@@ -11,7 +11,6 @@ from scalescope.engines import KNOWN
 from scalescope.records.scaling import Estimate, ScalingPoint
 from scalescope.show.scaling import nodes_matter
 from scalescope.show.words import engine_name, engine_order, has_spread
-from scalescope.units import format_bytes
 
 Rows = list[dict[str, Any]]
 
@@ -96,19 +95,6 @@ def rate_axis(rates: Sequence[float], *, logarithmic: bool) -> Callable[[str], a
         scale = alt.Scale(type="log", base=2, domain=domain, nice=False)
         axis = alt.Axis(format=",~r", values=round_numbers(*domain))
     return shared_axis(alt.Y, "samples/s over all processes", scale, axis)
-
-
-def size_axis(low: float, high: float, powers: Iterable[int]) -> alt.X:
-    """The x axis of message sizes over the field `bytes`, with ticks at these powers of two."""
-    ticks = [2**power for power in powers]
-    return alt.X(
-        "bytes:Q",
-        title="size of the message",
-        scale=alt.Scale(type="log", base=2, domain=[low, high], nice=False),
-        axis=alt.Axis(
-            values=ticks, labelExpr=tick_words({tick: format_bytes(tick) for tick in ticks}), labelOverlap="greedy"
-        ),
-    )
 
 
 def processes_axis(points: Sequence[ScalingPoint]) -> Counts:
@@ -210,11 +196,6 @@ def palette(colours: Sequence[str], count: int) -> list[str]:
 def named(field: str, looks: Mapping[str, Any], legend: Any, kind: type[Any] = alt.Color) -> Any:
     """Colours or shapes by name, in this order; `kind` is alt.Color or alt.Shape."""
     return kind(f"{field}:N", scale=alt.Scale(domain=list(looks), range=list(looks.values())), legend=legend)
-
-
-def key(meanings: Mapping[str, bool]) -> str:
-    """Explain marks, as far as they are there."""
-    return "; ".join(meaning for meaning, there in meanings.items() if there)
 
 
 def panel_title(text: Any, offset: int = 6, **look: Any) -> alt.TitleParams:

@@ -1,7 +1,5 @@
 """Maps of predictions, and the predicted step."""
 
-import json
-from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -13,7 +11,6 @@ from scalescope.show.charts.parts import (
     Rows,
     data,
     frame,
-    key,
     outline,
     panel_title,
     tick_words,
@@ -31,81 +28,54 @@ from scalescope.show.prediction import (
     check_words,
     grids,
     headline,
-    is_slower,
     recommended_cell,
     reduced,
     trust_words,
 )
-from scalescope.units import format_seconds
+from scalescope.units import digits, format_bytes, format_rate, format_seconds, format_share
 
-# What a map can show, by field of a cell: title, d3 format of a number, unit.
-QUANTITIES = {
-    "speedup": ("speedup", ".2f", ""),
-    "efficiency": ("efficiency", ".0f", "%"),
-    "step_s": ("step time", ".3~s", "s"),
-    "throughput": ("samples per second", ".3~s", "/s"),
-    "exposed_s": ("exposed communication", ".3~s", "s"),
-    "memory_bytes": ("memory of a process", ".3~s", "B"),
-    "device_hours": ("device-hours for a million samples", ".3~r", "h"),
-}
 _WITH_NUMBERS = 16  # Columns up to which cells hold numbers; twice as many rows
+_DARK = 0.4  # Part of the colours below which letters are white
+_TOLD = {
+    "np": "processes",
+    "nodes": "nodes",
+    "batch": "batch of a process",
+    "global_batch": "global batch",
+    "speedup_words": "speedup",
+    "step": "step time",
+    "efficiency": "efficiency",
+    "throughput": "samples per second",
+    "exposed": "exposed communication",
+    "hidden": "hidden communication",
+    "memory": "memory of a process",
+    "hours": "device-hours for a million samples",
+}  # When the pointer is on a cell
 
 
 def map_chart(prediction: Prediction, most: int) -> Any:
-    """Speedup, one map below the other; on the page any quantity can be chosen. Measured cells get a point."""
-    titles = [title for title, _, _ in QUANTITIES.values()]
-    choice = alt.binding_select(options=list(QUANTITIES), labels=titles, name="show ")
-    quantity = alt.param(name="quantity", value="speedup", bind=choice)
+    """Speedup, one map below the other. Measured cells get a point."""
     whole, best = grids(prediction), recommended_cell(prediction)
     side = int((most / len(whole)) ** 0.5)
     thinned = [reduced(grid, side, side, prediction) for grid in whole]
     cells = [cell for grid, _ in thinned for cell in grid.shown()]
-    info = {
-        name: {"title": title, "form": form, "unit": unit, **_range(name, cells, prediction)}
-        for name, (title, form, unit) in QUANTITIES.items()
-    }
-    advice = [f"recommended: {advice_words(prediction)}"]
+    top = max((cell.speedup for cell in cells if cell.fits), default=1.0)
     return alt.concat(
-        *(_panel(grid, prediction, best) for grid, _ in thinned),
+        *(_panel(grid, prediction, best, top if top > 1 else 2.0) for grid, _ in thinned),
         columns=1,
         spacing=24,
-        params=[quantity.param, alt.param(name="info", expr=f"({json.dumps(info)})[quantity]").param],
         **frame(
             f"Prediction: {headline(prediction)}",
-            *(["not to be trusted, so nothing is recommended:", *prediction.doubts] if prediction.doubts else advice),
+            f"recommended: {advice_words(prediction)}",
+            *prediction.doubts,
             check_words(prediction) or trust_words(prediction),
-            key(
-                {
-                    "black: slower than one process": any(map(is_slower, cells)),
-                    "ring: recommended": best in cells,
-                    "points: measured": bool(prediction.checks),
-                    "grey: does not fit into memory": any(not cell.fits for cell in cells),
-                    "=: measured": any(cell.verified for cell in cells),
-                    "~: beyond the profiled batches": any(not cell.measured_batch for cell in cells),
-                }
-            ),
+            "black: slower than one process; grey: does not fit into memory; ring: recommended",
+            "points, =: measured; ~: beyond the profiled batches",
             *dict.fromkeys(left_out for _, left_out in thinned),
         ),
     )
 
 
-def _range(name: str, cells: Sequence[Cell], prediction: Prediction) -> dict[str, float]:
-    """From where to where colours go; what is below is black."""
-    values = [float(getattr(cell, name)) for cell in cells if cell.fits] or [1.0]
-    low, high = min(values), max(values)
-    if name == "speedup":
-        low = 1.0
-    elif name == "efficiency":
-        low, high = 100 * prediction.efficiency_goal, 100 * max(1.0, high)
-    return {"low": low, "high": high if high > low else 2 * low or 1.0}
-
-
-def with_unit(value: str, unit: str, form: str = "'.3~s'") -> str:
-    """An expression that writes a value as `100 ms`; all three are expressions."""
-    return f"replace(format({value}, {form}), regexp('[^0-9.]?$'), ' $&') + {unit}"
-
-
-def _panel(grid: Grid, prediction: Prediction, best: Cell | None) -> Any:
+def _panel(grid: Grid, prediction: Prediction, best: Cell | None, top: float) -> Any:
     columns, rows = len(grid.batches), len(grid.counts)
     has_numbers = columns <= _WITH_NUMBERS and rows <= 2 * _WITH_NUMBERS
     width = columns * max(50, min(90, 480 // columns)) if columns <= _WITH_NUMBERS else 640
@@ -133,42 +103,20 @@ def _panel(grid: Grid, prediction: Prediction, best: Cell | None) -> Any:
             ),
         }
 
-    black = (
-        f"(quantity == 'speedup' && datum.speedup < {READS_AS_ONE}"
-        f" || quantity == 'efficiency' && datum.efficiency < {100 * prediction.efficiency_goal:.10g})"
-    )
-    base = alt.Chart(data([_cell(cell) for cell in grid.shown()])).transform_calculate(
-        look=f"!datum.fits ? 'out' : {black} ? 'slow' : 'bright'",
-        value="datum.look == 'bright' ? datum[quantity] : info.low",
-    )
-    tips = [
-        *(alt.Tooltip(f"{name}:N", title=title) for name, title in _TOLD.items()),
-        *(
-            alt.Tooltip(f"{name}:Q", title=f"{title} ({unit or 'x'})", format=form)
-            for name, (title, form, unit) in QUANTITIES.items()
-        ),
-    ]
+    base = alt.Chart(data([_row(cell, top) for cell in grid.shown()]))
     rim: dict[str, Any] = {"stroke": "white", "strokeWidth": 1} if has_numbers else {}
-    legend = alt.Legend(
-        title=None,
-        labelExpr=with_unit("datum.value", "info.unit", "info.form == '.2f' ? '.3~r' : info.form"),
-        offset=14,
-    )
-    low, high = alt.ExprRef("info.low"), alt.ExprRef("info.high")
-    scale = alt.Scale(type="sqrt", range=list(RAMP), domainMin=low, domainMax=high, nice=False, clamp=True)
+    scale = alt.Scale(type="sqrt", range=list(RAMP), domain=[1, top], nice=False, clamp=True)
     flat = [
-        {"test": "datum.look == 'out'", "value": DOES_NOT_FIT_COLOUR},
-        {"test": "datum.look == 'slow'", "value": SLOWER_COLOUR},
+        {"test": "!datum.fits", "value": DOES_NOT_FIT_COLOUR},
+        {"test": f"datum.speedup < {READS_AS_ONE}", "value": SLOWER_COLOUR},
     ]
-    colour = alt.Color("value:Q", scale=scale, legend=legend, condition=flat)
+    legend = alt.Legend(title=None, format=".3~r", offset=14)
+    colour = alt.Color("speedup:Q", scale=scale, legend=legend, condition=flat)
+    tips = [alt.Tooltip(f"{name}:N", title=title) for name, title in _TOLD.items()]
     layers = [base.mark_rect(**rim).encode(**place(), color=colour, tooltip=tips)]
     if has_numbers:
-        shade = "(sqrt(datum.value) - sqrt(info.low)) / (sqrt(info.high) - sqrt(info.low))"
-        light = f"datum.look == 'slow' || datum.look == 'bright' && {shade} < 0.4"
-        told = with_unit("datum[quantity]", "info.unit", "info.form")
-        words = base.transform_calculate(words=f"datum.fits ? datum.mark + {told} : 'mem'")
-        letters = alt.when(light).then(alt.value("white")).otherwise(alt.value("black"))
-        layers.append(words.mark_text(fontSize=11).encode(**place(), text="words:N", color=letters))
+        letters = alt.when("datum.dark").then(alt.value("white")).otherwise(alt.value("black"))
+        layers.append(base.mark_text(fontSize=11).encode(**place(), text="words:N", color=letters))
     if boundaries := grid.boundaries():
         edges = alt.Chart(data([{"np": np} for np in boundaries]))
         rule = edges.mark_rule(stroke="#333333", strokeWidth=1.2, strokeDash=[4, 2])
@@ -198,36 +146,32 @@ def _panel(grid: Grid, prediction: Prediction, best: Cell | None) -> Any:
         *layers,
         width=width,
         height=rows * min(28 if rows > 2 else 44, 560 // rows),
-        title=panel_title(alt.expr(f"{json.dumps(grid.words + ': ')} + info.title"), 8),
+        title=panel_title(f"{grid.words}: speedup", 8),
     )
 
 
-_TOLD = {
-    "np": "processes",
-    "nodes": "nodes",
-    "batch": "batch of a process",
-    "global": "global batch",
-    "speedup_words": "speedup, interval",
-    "step_words": "step, interval",
-    "hidden": "hidden communication",
-}
-
-
-def _cell(cell: Cell) -> dict[str, Any]:
+def _row(cell: Cell, top: float) -> dict[str, Any]:
     """A cell as a row of data."""
+    mark = "=" if cell.verified else "" if cell.measured_batch else "~"
+    is_low = (max(cell.speedup, 1.0) ** 0.5 - 1) / (top**0.5 - 1) < _DARK
     return {
         "np": cell.np,
         "nodes": cell.nodes,
         "column": asked_batch(cell),
         "batch": cell.batch,
-        "global": cell.global_batch,
+        "global_batch": cell.global_batch,
         "fits": cell.fits,
-        "mark": "=" if cell.verified else "" if cell.measured_batch else "~",
-        **{name: float(f"{getattr(cell, name):.6g}") for name in QUANTITIES},
-        "efficiency": float(f"{100 * cell.efficiency:.6g}"),
-        "speedup_words": f"{cell.speedup_low:.3g} to {cell.speedup_high:.3g}",
-        "step_words": f"{format_seconds(cell.low_s)} to {format_seconds(cell.high_s)}",
+        "speedup": float(f"{cell.speedup:.6g}"),
+        "words": f"{mark}{cell.speedup:.2f}" if cell.fits else "mem",
+        "dark": cell.fits and is_low,
+        "speedup_words": f"{cell.speedup:.2f} ({cell.speedup_low:.3g} to {cell.speedup_high:.3g})",
+        "step": f"{format_seconds(cell.step_s)} ({format_seconds(cell.low_s)} to {format_seconds(cell.high_s)})",
+        "efficiency": format_share(cell.efficiency),
+        "throughput": format_rate(cell.throughput),
+        "exposed": format_seconds(cell.exposed_s),
         "hidden": format_seconds(cell.hidden_s),
+        "memory": format_bytes(cell.memory_bytes) if cell.memory_bytes else "-",
+        "hours": digits(cell.device_hours),
     }
 
 
@@ -237,7 +181,7 @@ CHARTS = (
         "predicted",
         "Each cell is a setting; brighter is faster. Where a row is no brighter than the one below it, more processes "
         "do not pay.",
-        lambda of: map_chart(of.prediction, of.most_cells),
+        lambda prediction, step, most: map_chart(prediction, most),
         leads=True,
     ),
     Figure(
@@ -245,8 +189,8 @@ CHARTS = (
         "step",
         "One step of every rank: compute above, exchange below. Red-orange marks exposed communication, in which "
         "nothing is computed. Ctrl and wheel, or the buttons, zoom; dragging moves.",
-        lambda of: (
-            timelines_chart({"": of.step}, f"One step, predicted: {headline(of.prediction)}") if of.step else None
+        lambda prediction, step, most: (
+            timelines_chart({"": step}, f"One step, predicted: {headline(prediction)}") if step else None
         ),
         zooms=True,
     ),

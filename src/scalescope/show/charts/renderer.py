@@ -28,15 +28,13 @@ def serve() -> None:
 
 
 def drawn(vl_convert: Any, what: str, text: str, vega_lite: str) -> bytes:
-    """A figure as png, pdf or svg, an SVG as PDF, or the script with which a page draws itself."""
+    """A figure as png, pdf or svg, or the script with which a page draws itself."""
     if what == "png":
         return bytes(vl_convert.vegalite_to_png(text, vl_version=vega_lite, scale=2))
     if what == "pdf":
         return bytes(vl_convert.vegalite_to_pdf(text, vl_version=vega_lite))
     if what == "svg":
         return str(vl_convert.vegalite_to_svg(text, vl_version=vega_lite)).encode()
-    if what == "svg_to_pdf":
-        return bytes(vl_convert.svg_to_pdf(text))
     return str(vl_convert.javascript_bundle()).encode()
 
 

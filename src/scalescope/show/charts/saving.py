@@ -143,11 +143,6 @@ def rendered(spec: dict[str, Any], ending: str) -> bytes:
     return renderer(os.getpid()).ask(ending, printable_json(spec))  # a control character would end the renderer
 
 
-def svg_as_pdf(svg: str) -> bytes:
-    """A page of a vector drawing."""
-    return renderer(os.getpid()).ask("svg_to_pdf", svg)
-
-
 @cache
 def vega_script() -> str:
     """Script with which a page draws itself without the network; bundling takes seconds, so it is kept."""

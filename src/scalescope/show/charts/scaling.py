@@ -42,7 +42,6 @@ from scalescope.show.charts.parts import (
     shared_axis,
 )
 from scalescope.show.document import Figure
-from scalescope.show.proposal import Study
 from scalescope.show.scaling import (
     SHOWN_PHASES,
     baseline_words,
@@ -65,7 +64,6 @@ _MEANINGS = {
     "train": "train: first to last step",
     "end_to_end": "end to end: launch to end",
 }
-_MANY = 6  # Curves up to which every one has a row of its own
 
 
 def speedup_chart(scaling: Scaling) -> Any:
@@ -80,13 +78,12 @@ def speedup_chart(scaling: Scaling) -> Any:
         "color": named("kind", {_MEANINGS[name]: SPEEDUP_COLOURS[name] for name in names}, below),
         "shape": named("kind", {_MEANINGS[name]: SPEEDUP_SHAPES[name] for name in names}, below, alt.Shape),
     }
-    many = len(curves) > _MANY
     estimates = [estimate for curve in curves for estimate in curve_estimates(curve)]
     baselines = {baseline_words(curve) for curve in curves}
     relative = f"relative to {baselines.pop()}; " if len(baselines) == 1 else ""
     return alt.concat(
-        *(_row(curve, (230, 160, 140) if many else (360, 260, 220), look) for curve in curves),
-        columns=2 if many else 1,
+        *(_row(curve, look) for curve in curves),
+        columns=1,
         spacing=22,
         resolve=alt.Resolve(scale=alt.ScaleResolveMap(color="shared", shape="shared")),
         **frame(
@@ -101,10 +98,9 @@ def _compared(curve: Curve) -> list[ScalingPoint]:
     return [point for point in curve.points if point is not curve.baseline]
 
 
-def _row(curve: Curve, sizes: tuple[int, int, int], look: dict[str, Any]) -> Any:
-    """Speedups of a curve, and its efficiency next to them; `sizes` are two widths and the height."""
+def _row(curve: Curve, look: dict[str, Any]) -> Any:
+    """Speedups of a curve, and its efficiency next to them."""
     counts, line = processes_axis(curve.points), drawn_line(curve)
-    wide, narrow, height = sizes
     apart = APART if any(has_spread(each) for point in line for each in point.speedup.values()) else 0.0
 
     def row(point: ScalingPoint, name: str, estimate: Estimate, aside: float = 0.0) -> dict[str, Any]:
@@ -120,21 +116,21 @@ def _row(curve: Curve, sizes: tuple[int, int, int], look: dict[str, Any]) -> Any
     ]
     base = curve.baseline_np or line[0].np
     ideal: Rows = [{"at": point.np, "value": point.np / base} for point in line if point.np >= base]
-    y = _speedup_axis([each["value"] for each in ideal], rows, counts.logarithmic)
-    panels = [alt.layer(*curve_layers(rows, ideal, counts.x, y, _TOOLTIP, **look), width=wide, height=height)]
+    y = speedup_axis([each["value"] for each in ideal], rows, counts.logarithmic)
+    panels = [alt.layer(*curve_layers(rows, ideal, counts.x, y, _TOOLTIP, **look), width=360, height=220)]
     if any(point.efficiency for point in _compared(curve)):
         rows = [row(point, "steady", point.efficiency) for point in line if point.efficiency]
         top = max([1.1, *(1.03 * each["high"] for each in rows)])
         y = shared_axis(alt.Y, "efficiency (steady)", alt.Scale(domain=[0, top], nice=False))
         layers = curve_layers(rows, [{**each, "value": 1.0} for each in ideal], counts.x, y, _TOOLTIP, **look)
-        panels.append(alt.layer(*layers, width=narrow, height=height))
+        panels.append(alt.layer(*layers, width=260, height=220))
     return alt.hconcat(*panels, spacing=20, title=panel_title(known_title(curve), frame="bounds"))
 
 
 _TOOLTIP = ("kind:N", "processes:Q", "words:N", "repetitions:Q")
 
 
-def _speedup_axis(ideal: Sequence[float], rows: Rows, logarithmic: bool) -> Callable[[str], alt.Y]:
+def speedup_axis(ideal: Sequence[float], rows: Rows, logarithmic: bool) -> Callable[[str], alt.Y]:
     """The y axis of speedups; on a logarithmic one, intervals that reach nearly to zero are cut off in `rows`."""
     if not logarithmic:
         top = max([*ideal, *(row["high"] for row in rows)])
@@ -149,38 +145,18 @@ def _speedup_axis(ideal: Sequence[float], rows: Rows, logarithmic: bool) -> Call
     return shared_axis(alt.Y, "speedup", scale, ticks)
 
 
-def proposal_chart(study: Study) -> Any:
-    """Measured speedups with their intervals, and the ideal."""
-    sizes = [row.units for row in study.rows]
-    counts = counts_axis("nodes" if study.unit == "node" else "processes", sizes)
-    ideal: Rows = [{"at": size, "value": size / sizes[0]} for size in sizes]
-    rows: Rows = [
-        curve_row(row.units, Estimate(value=row.speedup, low=row.low, high=row.high, interval="t", count=2), "measured")
-        for row in study.rows
-    ]
-    y = _speedup_axis([row["value"] for row in ideal], rows, counts.logarithmic)
-    return alt.layer(
-        *curve_layers(rows, ideal, counts.x, y, (), color=alt.value(_PROPOSED)),
-        width=420,
-        height=260,
-        **frame("", f"speedup over {sizes[0]}; dashed: ideal; solid: measured, bars: intervals"),
-    )
-
-
-_PROPOSED = "#0072b2"
-_MEANING = {"strong": "the global batch is fixed; ", "weak": "the batch of a process is fixed; "}
 _RATE_TOOLTIP = ("engine:N", "processes:Q", "words:N", "repetitions:Q")
 _BATCH_TOOLTIP = ("engine:N", "batch:Q", "words:N", "repetitions:Q")
 
 
-def throughput_chart(scaling: Scaling, *kinds: str) -> Any:
-    """All curves of these kinds of scaling in one figure; None when nothing of one of them can be compared."""
+def throughput_chart(scaling: Scaling) -> Any:
+    """A panel for every batch of strong and of weak scaling, on the same axes; None when nothing can be compared."""
     curves = [
         curve
         for curve in curves_in_order(scaling)
-        if curve.scaling in kinds and sum(point.throughput is not None for point in drawn_line(curve)) > 1
+        if curve.scaling and sum(point.throughput is not None for point in drawn_line(curve)) > 1
     ]
-    if {curve.scaling for curve in curves} != set(kinds):
+    if not curves:
         return None
     points = [point for curve in curves for point in curve.points if point.throughput]
     engines = sorted({point.engine for point in points}, key=engine_order)
@@ -189,29 +165,27 @@ def throughput_chart(scaling: Scaling, *kinds: str) -> Any:
     rates += [row["value"] for curve in curves for row in _ideal_rates(curve)]
     y = rate_axis(rates, logarithmic=counts.logarithmic)
     color = engine_colour(engines, legend=engines != [""])
-    of_place: dict[tuple[str, int | None], list[Curve]] = {}
+    panels: dict[str, list[Curve]] = {}
     for curve in curves:
-        of_place.setdefault((curve.scaling, curve.batch), []).append(curve)
+        panels.setdefault(", ".join([f"{curve.scaling} scaling", *batch_words(curve)]), []).append(curve)
 
-    def panel(here: Sequence[Curve]) -> Any:
+    def panel(title: str, here: Sequence[Curve]) -> Any:
         rows = [row for curve in here for row in _rate_rows(curve, counts, engines)]
         alone = [row for row in rows if not row["series"]]  # engines share their baseline
         rows = [row for row in rows if row["series"]] + alone[:1]
         ideal = [row for curve in here for row in _ideal_rates(curve)]
-        title = ", ".join([*([f"{here[0].scaling} scaling"] if len(kinds) > 1 else []), *batch_words(here[0])])
-        width, height = (500, 320) if len(of_place) == 1 else (260, 240)
+        width, height = (500, 320) if len(panels) == 1 else (260, 240)
         layers = curve_layers(rows, ideal, counts.x, y, _RATE_TOOLTIP, color=color)
         return alt.layer(*layers, width=width, height=height, title=panel_title(title))
 
-    note = interval_note([point.throughput for point in points], **BARS)
     return alt.concat(
-        *map(panel, of_place.values()),
-        columns=2 if len(kinds) > 1 and len(of_place) <= 4 else 3,
+        *(panel(title, here) for title, here in panels.items()),
+        columns=2 if len(panels) <= 4 else 3,
         spacing=20,
         **frame(
-            f"{' and '.join(kinds).capitalize()} scaling: {plain(scaling.what, 60)}",
-            f"{_MEANING[kinds[0]] if len(kinds) == 1 else ''}dashed: in proportion to the smallest",
-            note,
+            f"Throughput: {plain(scaling.what, 60)}",
+            "dashed: in proportion to the smallest",
+            interval_note([point.throughput for point in points], **BARS),
         ),
     )
 
@@ -389,23 +363,12 @@ def _waterfall_panel(curve: Curve, point: ScalingPoint) -> Any:
 
 CHARTS = (
     Figure(
-        "strong",
+        "throughput",
         "scaling",
-        "The same work on more processes: the further below the dashed line, the more is lost.",
-        lambda scaling: throughput_chart(scaling, "strong"),
-    ),
-    Figure(
-        "weak",
-        "scaling",
-        "Work that grows with the processes: the further below the dashed line, the more is lost.",
-        lambda scaling: throughput_chart(scaling, "weak"),
+        "Strong scaling keeps the global batch, weak scaling that of a process: the further below the dashed line, the "
+        "more is lost.",
+        throughput_chart,
         leads=True,
-    ),
-    Figure(
-        "both",
-        "scaling",
-        "Strong scaling next to weak scaling, every engine on the same scale.",
-        lambda scaling: throughput_chart(scaling, "strong", "weak"),
     ),
     Figure(
         "batch",
