@@ -13,6 +13,7 @@ from scalescope.jobs.folders import result_folder
 from scalescope.records.prediction import Check
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.results import Results
+from scalescope.records.run import Load
 from scalescope.records.store import save
 from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
 from scalescope.show import document_of
@@ -69,10 +70,28 @@ def test_all_parts_are_one_result_with_what_was_left_out_and_what_failed(tmp_pat
     assert told.answer.startswith("Use ")
     assert list(told.warnings[:2]) == [
         "explain failed: no rank answered",
-        "left out for the budget of 5 min 00 s: tune; --budget 7m would hold all",
+        "left out for lack of time: tune; Next resumes with time for all that is missing",
     ]
     assert results.follow.endswith("s --budget 2m")
     assert "study --resume" in results.follow
+
+
+def test_a_study_whose_answer_is_open_or_was_disturbed_continues_in_its_folder(tmp_path: Path) -> None:
+    over = Study(what="cnn", budget_s=300.0, parts=tuple(part for part in PARTS if part.state == "done"))
+    assert studied(tmp_path, over).follow.startswith("scalescope report ")
+    rates = {1: (80.0, 80.0, 80.0), 2: (150.0, 120.0, 150.0)}
+    for foreign_cores in (0.0, 1.5):
+        runs = [run("ddp", np, rate, number) for np, each in rates.items() for number, rate in enumerate(each, 1)]
+        busy = Load(foreign_cores=foreign_cores, cores=2, load_average=1.0)
+        save(
+            measurement(*(msgspec.structs.replace(each, load=busy) for each in runs)),
+            tmp_path / "s" / "measure" / "measurement.json",
+        )
+        (results,) = read_results([tmp_path / "s"])
+        assert results.scaling
+        assert results.scaling.doubt.startswith("Not certain") == bool(foreign_cores)
+        follow = with_commands(results, [tmp_path / "s"]).follow
+        assert follow == f"scalescope study --resume {tmp_path / 's'} --budget 1m"
 
 
 def test_what_to_write_in_a_script_is_one_line(tmp_path: Path) -> None:

@@ -104,14 +104,20 @@ def _doubt(runs: Sequence[Run]) -> str:
             "and speedups say nothing about data-parallel training; wrap the model in DistributedDataParallel on this "
             "device."
         )
-    loads, busy = _loads(runs)
-    if 2 * len(busy) <= len(loads):
+    if not is_disturbed(runs):
         return ""
+    loads, busy = _loads(runs)
     worst = max(busy, key=lambda load: load.foreign_cores)
     return (
         f"Not certain: other programs took up to {digits(worst.foreign_cores, 2)} of {worst.cores} cores in "
         f"{len(busy)} of {plural(len(loads), 'launch')}. No interval covers that: repeat it while nothing else runs."
     )
+
+
+def is_disturbed(runs: Sequence[Run]) -> bool:
+    """True where other programs took part of the machine in most launches."""
+    loads, busy = _loads(runs)
+    return 2 * len(busy) > len(loads)
 
 
 def _apart(points: Sequence[Point], measurement: Measurement) -> tuple[str, ...]:

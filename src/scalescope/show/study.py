@@ -301,8 +301,7 @@ def omission_lines(study: Study) -> list[str]:
     ]
     if study.left_out:
         names = listed([_PART_NAMES.get(part.name, part.name) for part in study.left_out])
-        enough = f"--budget {study.enough_s / 60:.0f}m would hold all"
-        lines.append(f"left out for the budget of {format_seconds(study.budget_s)}: {names}; {enough}")
+        lines.append(f"left out for lack of time: {names}; Next resumes with time for all that is missing")
     return lines
 
 
