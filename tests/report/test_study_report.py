@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from made_results import folder_of, folders, with_steady
+from made_scalings import measured
 from test_measurement import measurement, run
 
 from scalescope.errors import UsageError
@@ -226,3 +227,18 @@ def test_an_unfinished_study_says_how_to_continue(tmp_path: Path) -> None:
     empty = folder_of(tmp_path / "empty", "study", study=STUDIED)
     with pytest.raises(UsageError, match="holds no results yet: scalescope study --resume"):
         read_results([empty])
+
+
+def test_strong_scaling_that_was_measured_stands_in_the_answer(tmp_path: Path) -> None:
+    results = msgspec.structs.replace(studied(tmp_path), prediction=None)
+    both = measured(batches=(32,), engines=("ddp",), kinds=("strong", "weak"))
+    document = document_of(msgspec.structs.replace(results, scaling=both))
+    strong = document.json()["answer"]["strong"]
+    (point,) = [each for curve in both.curves if curve.scaling == "strong" for each in curve.points if each.np == 4]
+    assert (strong["np"], strong["global_batch"]) == (4, 32)
+    assert strong["speedup"]["value"] == point.speedup["steady"].value
+    words = f" Strong scaling, batch 32 divided among 4 processes: {strong['speedup']['value']:.2f}x measured"
+    assert words in document.answer
+    weak = document_of(msgspec.structs.replace(results, scaling=measured(batches=(32,), kinds=("weak",))))
+    assert "Strong" not in weak.answer
+    assert weak.json()["answer"]["strong"] is None
