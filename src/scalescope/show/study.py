@@ -222,10 +222,11 @@ def use_words(results: Results) -> str:
     elif cell and not cell.verified:
         facts.append("not measured")
     facts += [] if efficiency is None else [f"efficiency {format_share(efficiency)}"]
-    cost = f"{digits(hours)} device-hours for a million samples"
     if chosen.np == 1 and (instead := _too_inefficient(results)):
         facts = [instead]
-    answer = f"{f'{doubt} So far {what}' if doubt else first}: {', '.join([*facts, cost])}."
+    facts.append(f"{digits(hours)} device-hours for a million samples")
+    answer = f"{doubt} So far {what}" if doubt else first
+    answer += f": {', '.join(facts)}."
 
     if strong := strong_point(results):
         curve, most = strong
