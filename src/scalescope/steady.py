@@ -1,6 +1,7 @@
 """Defines a step's time, and judges steps after warm-up: even, of two kinds, or drifting."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -18,6 +19,7 @@ _LEAST_MODE_RATIO = 1.05  # Kinds of steps that lie closer together are not repo
 _LEAST_MODE_SHARE = 0.1
 _FEW_SLOW = 3  # Fewer slow steps, unless they are a quarter of all, are slow single steps and no kind of their own
 _LEAST_DRIFT = 0.03  # Less drift is not reported
+UNSETTLED = "steps were still getting faster at the end, no steady state was reached: run more steps"
 _SLOW = 1.2  # Times the median
 _SLOW_DEVIATIONS = 4.0
 _FEWEST_SLOW = 4
@@ -100,6 +102,18 @@ def steadiness(durations: Sequence[float], noun: str = "step") -> Steadiness:
         parts = ", ".join(f"{mode.share * 100:.0f} % take {format_seconds(mode.seconds)}" for mode in kinds)
         return Steadiness(kind="bimodal", sentence=f"{nouns} come in two kinds: {parts}", modes=kinds, drift=drift)
     return Steadiness(kind="even", drift=drift)
+
+
+def told_pace(sentence: str) -> tuple[str, float]:
+    """What a sentence of `steadiness`, or UNSETTLED, tells: `faster`, `slower` or `kinds`; empty for any other one.
+
+    With it comes the drift between 0 and 1; 0 where none is told.
+    """
+    if sentence == UNSETTLED:
+        return "faster", 0.0
+    if found := re.match(r"\w+ get (faster|slower): ([\d.]+) %", sentence):
+        return found[1], float(found[2]) / 100
+    return "kinds" if re.match(r"\w+ come in two kinds", sentence) else "", 0.0
 
 
 def blocks(durations: Sequence[float] | NDArray[np.float64], count: int = _BLOCKS) -> tuple[float, ...]:

@@ -124,6 +124,19 @@ def test_a_rank_that_is_late_for_no_work_of_its_own_costs_all_of_that() -> None:
     assert saved_s(found, 0.05) == pytest.approx(0.02)
 
 
+def test_what_a_late_rank_does_more_than_others_is_said_where_it_is_to_be_changed() -> None:
+    waiting = parts(0.1, compute=0.06, exposed=0.035, hidden=0.0)
+    late = findings(job([waiting, HEALTHY], late=(0.0, 0.02), straggler=1))["straggler"]
+    assert late.change.startswith("Rank 1 computes 90 ms a step, 30 ms more than the others. Look at what rank 1 does")
+    sleeps = parts(0.1, compute=0.06, exposed=0.004, hidden=0.0)
+    asleep = findings(job([waiting, sleeps], late=(0.0, 0.02), straggler=1))["straggler"]
+    assert asleep.change.startswith("Rank 1 is busy with something else for 36 ms a step, 31 ms more than the others. ")
+    waits = parts(0.1, compute=0.05, exposed=0.05, waiting=0.04, hidden=0.0)
+    works = parts(0.1, compute=0.08, exposed=0.02, waiting=0.01, hidden=0.0)
+    uneven = findings(job([waits, works], late=(0.0, 0.012), accounting=waits))["uneven_ranks"]
+    assert uneven.change.startswith("Rank 1 computes 80 ms a step, 30 ms more than the others. Give ranks cores")
+
+
 def test_waiting_for_a_late_rank_is_no_exposed_communication() -> None:
     waiting = parts(0.1, compute=0.06, exposed=0.035, hidden=0.0)
     assert "exposed_communication" not in findings(job([waiting, HEALTHY], late=(0.0, 0.03), straggler=1))

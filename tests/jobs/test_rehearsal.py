@@ -91,7 +91,7 @@ def test_steps_that_were_asked_for_are_made(tmp_path: Path, rehearsal: Rehearsal
 @pytest.mark.parametrize(
     ("answer", "error", "said"),
     [
-        ((2, "", "noise\nno model 'mlp': use cnn\n"), UsageError, "no model 'mlp': use cnn"),
+        ((2, "", "noise\nscalescope-usage: no model 'mlp': use cnn\nbye\n"), UsageError, "no model 'mlp': use cnn"),
         ((2, "", ""), UsageError, "mlp cannot be built"),
         ((-signal.SIGILL, "", ""), WorkFailed, "try --env ONEDNN_MAX_CPU_ISA=AVX512_CORE"),
         ((1, "", "Traceback\nValueError: x"), WorkFailed, "failed on its own:\nTraceback\nValueError: x"),

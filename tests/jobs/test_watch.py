@@ -231,15 +231,17 @@ def test_a_rank_waits_when_its_innermost_frames_are_in_a_collective(tmp_path: Pa
     assert ("rank 1 hangs" if waits else "all ranks hang") in problem
 
 
-def died(folder: Path, launcher: str, **said: str) -> tuple[tuple[str, str], str]:
+def died(
+    folder: Path, launcher: str, *, under: str = "torchrun", code: int = 0, **said: str
+) -> tuple[tuple[str, str], str]:
     """What is said about a launch that failed, and whether that was after its training."""
     (folder / LAUNCHER_OUTPUT).write_text(launcher)
     for name, text in said.items():
         (folder / f"{name}.out").write_text(text)
     watch = watch_on(folder)
     watch.tick()
-    torchrun = find_launcher("torchrun")
-    return watch.died(torchrun), watch.died_after_training(torchrun)
+    launched_by = find_launcher(under)
+    return watch.died(launched_by, code), watch.died_after_training(launched_by, code)
 
 
 def test_a_death_is_reported_with_steps_and_last_output(tmp_path: Path) -> None:
@@ -286,6 +288,34 @@ def test_a_crash_while_closing_down_does_no_harm(tmp_path: Path) -> None:
     finished(tmp_path, 3, 3)
     assert died(tmp_path, CRASHED)[1] == HARMLESS
     assert died(tmp_path, TORCHRUN.format(0, 0, 1) + CRASHED, rank0=LOST)[1] == HARMLESS
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "srun: error: node1: task 1: Segmentation fault (core dumped)\n",
+        "srun: error: node1: task 0: Terminated\nsrun: error: node1: task 1: Aborted\n",
+        "srun: error: node1: task 1: Exited with exit code 134\n",
+    ],
+)
+@pytest.mark.parametrize("under", ["own", "srun"])
+def test_a_crash_while_closing_down_is_told_alike_over_srun(tmp_path: Path, said: str, under: str) -> None:
+    finished(tmp_path, 3, 3)
+    assert died(tmp_path, said, under=under, code=139)[1] == HARMLESS
+    failed = "srun: error: node1: task 1: Exited with exit code 1\n"
+    assert died(tmp_path, failed, under=under, code=1)[1] == ""
+
+
+def test_a_line_that_does_not_name_the_rank_that_crashed_is_told_alike(tmp_path: Path) -> None:
+    finished(tmp_path, 3, 3)
+    assert died(tmp_path, "", under="own", code=-11)[1] == HARMLESS.replace("rank 1", "the command")
+    assert died(tmp_path, "", under="own", code=1)[1] == ""
+    assert died(tmp_path, "", code=-11)[1] == "", "torchrun names every rank that died"
+
+
+def test_a_line_whose_ranks_had_not_ended_failed(tmp_path: Path) -> None:
+    finished(tmp_path, 3, 3, ends=(True, False))
+    assert died(tmp_path, "", under="own", code=-11)[1] == ""
 
 
 @pytest.mark.parametrize(

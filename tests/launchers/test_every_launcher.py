@@ -227,8 +227,8 @@ def test_a_container_stands_before_what_runs_in_it_once(launcher: Launcher) -> N
         ("mpirun", "  Process name: [[4711,1],2]\n  Exit code:    1", 2, {"code": "1"}),
         ("horovodrun", "Process 1 exit with status code 137.", 1, {"code": "137"}),
         ("srun", "srun: error: n2: task 5: Exited with exit code 1", 5, {"code": "1"}),
-        ("srun", "srun: error: n2: task 5: Killed", 5, {}),
-        ("own", "srun: error: n2: task 5: Aborted", 5, {}),
+        ("srun", "srun: error: n2: task 5: Killed", 5, {"death": "Killed"}),
+        ("own", "srun: error: n2: task 5: Aborted", 5, {"death": "Aborted"}),
     ],
 )
 def test_a_launcher_blames_a_rank(name: str, text: str, rank: int, end: dict[str, str]) -> None:

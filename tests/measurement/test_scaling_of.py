@@ -5,8 +5,9 @@ from observed import launch, measurement
 from scalescope.errors import UsageError
 from scalescope.measurement.scaling import scaling_of
 from scalescope.records.run import Load
-from scalescope.records.scaling import engine_ratios
+from scalescope.records.scaling import Scaling, engine_ratios
 from scalescope.show.scaling import sentence
+from scalescope.steady import UNSETTLED
 
 
 def rounds(count: int, **changes: object) -> list:
@@ -259,3 +260,44 @@ def test_autocorrelated_rounds_trigger_a_warning() -> None:
     (warning,) = scaling_of(measurement(_noisy(6, [1.0, 1.01, 1.03, 1.04, 1.06, 1.07]))).warnings
     assert warning.startswith("ddp-np2-b8: every launch resembles the one of the round before")
     assert "too narrow" in warning
+
+
+FASTER = "steps get faster: {} % from the first to the last quarter"
+
+
+def warned(count: int, *lines: tuple[str, int, str]) -> Scaling:
+    """`count` rounds; launches of this engine and round on one process have this warning."""
+    told = {(engine, number): line for engine, number, line in lines}
+    runs = [
+        msgspec.structs.replace(run, warnings=(line,)) if (line := told.get((run.point.engine, run.round))) else run
+        for run in rounds(count)
+        if run.point.np == 1
+    ]
+    return scaling_of(measurement(runs))
+
+
+def test_one_warning_tells_of_all_steps_that_get_faster_and_what_to_do() -> None:
+    both = warned(5, ("none", 1, UNSETTLED), ("none", 2, FASTER.format(3)), ("ddp", 3, UNSETTLED))
+    assert both.warnings == (
+        "in 3 of 10 launches of none-np1-b8, ddp-np1-b8 steps were still getting faster at the end (by up to 3 % "
+        "from the first to the last quarter): make more steps, --steps N",
+    )
+    most = warned(3, ("none", 1, FASTER.format(3)), ("none", 2, FASTER.format(14)))
+    assert most.warnings == (
+        "in 2 of 3 launches of none-np1-b8 steps were still getting faster at the end (by up to 14 % from the "
+        "first to the last quarter): make more steps, --steps N",
+    )
+
+
+def test_a_drift_in_few_launches_and_two_kinds_of_steps_are_notes_of_their_point() -> None:
+    kinds = "steps come in two kinds: 53 % take 5 ms, 47 % take 8 ms"
+    few = warned(5, ("none", 1, FASTER.format(3)), ("ddp", 1, kinds), ("ddp", 2, kinds.replace("53", "60")))
+    assert few.warnings == ()
+    notes = {point.engine: point.notes for curve in few.curves for point in curve.points if point.np == 1}
+    assert notes == {"none": (f"{FASTER.format(3)} (in 1 of 5 launches)",), "ddp": (f"{kinds} (in 2 of 5 launches)",)}
+
+
+def test_of_opposite_drifts_the_one_of_most_launches_is_told() -> None:
+    slower = FASTER.replace("faster", "slower").format(9)
+    (line,) = warned(3, ("none", 1, UNSETTLED), ("ddp", 1, slower), ("ddp", 2, slower)).warnings
+    assert line.startswith("in 2 of 3 launches of ddp-np1-b8 steps get slower (by up to 9 %")

@@ -62,7 +62,7 @@ def test_intervals_ranges_and_gains_are_told_apart() -> None:
     sure = shown(measured(batches=(32,), engines=("ddp",), kinds=("weak",)))
     assert "3.70±0.16" in sure
     assert "± or [ ]: 95 % t-intervals over launches, each by itself" in sure
-    assert "minus 0.32 init and plus 0.04 launch and end: 3.27x end to end" in sure
+    assert "minus 0.32 imports and set-up and plus 0.04 launch and end: 3.27x end to end" in sure
     assert "3.27x end to end of a launch of 200 steps" in sure
     assert "break-even with 1 process without an engine, train: never on 2 and 4" in sure
     few = shown(ranges())

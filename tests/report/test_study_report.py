@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from made_results import folder_of, folders, with_steady
+from made_scalings import measured
 from test_measurement import measurement, run
 
 from scalescope.errors import UsageError
@@ -13,6 +14,7 @@ from scalescope.jobs.folders import result_folder
 from scalescope.records.prediction import Check
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.results import Results
+from scalescope.records.run import Load
 from scalescope.records.store import save
 from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
 from scalescope.show import document_of
@@ -69,10 +71,28 @@ def test_all_parts_are_one_result_with_what_was_left_out_and_what_failed(tmp_pat
     assert told.answer.startswith("Use ")
     assert list(told.warnings[:2]) == [
         "explain failed: no rank answered",
-        "left out for the budget of 5 min 00 s: tune; --budget 7m would hold all",
+        "left out for lack of time: tune; Next resumes with time for all that is missing",
     ]
     assert results.follow.endswith("s --budget 2m")
     assert "study --resume" in results.follow
+
+
+def test_a_study_whose_answer_is_open_or_was_disturbed_continues_in_its_folder(tmp_path: Path) -> None:
+    over = Study(what="cnn", budget_s=300.0, parts=tuple(part for part in PARTS if part.state == "done"))
+    assert studied(tmp_path, over).follow.startswith("scalescope report ")
+    rates = {1: (80.0, 80.0, 80.0), 2: (150.0, 120.0, 150.0)}
+    for foreign_cores in (0.0, 1.5):
+        runs = [run("ddp", np, rate, number) for np, each in rates.items() for number, rate in enumerate(each, 1)]
+        busy = Load(foreign_cores=foreign_cores, cores=2, load_average=1.0)
+        save(
+            measurement(*(msgspec.structs.replace(each, load=busy) for each in runs)),
+            tmp_path / "s" / "measure" / "measurement.json",
+        )
+        (results,) = read_results([tmp_path / "s"])
+        assert results.scaling
+        assert results.scaling.doubt.startswith("Not certain") == bool(foreign_cores)
+        follow = with_commands(results, [tmp_path / "s"]).follow
+        assert follow == f"scalescope study --resume {tmp_path / 's'} --budget 1m"
 
 
 def test_what_to_write_in_a_script_is_one_line(tmp_path: Path) -> None:
@@ -207,3 +227,18 @@ def test_an_unfinished_study_says_how_to_continue(tmp_path: Path) -> None:
     empty = folder_of(tmp_path / "empty", "study", study=STUDIED)
     with pytest.raises(UsageError, match="holds no results yet: scalescope study --resume"):
         read_results([empty])
+
+
+def test_strong_scaling_that_was_measured_stands_in_the_answer(tmp_path: Path) -> None:
+    results = msgspec.structs.replace(studied(tmp_path), prediction=None)
+    both = measured(batches=(32,), engines=("ddp",), kinds=("strong", "weak"))
+    document = document_of(msgspec.structs.replace(results, scaling=both))
+    strong = document.json()["answer"]["strong"]
+    (point,) = [each for curve in both.curves if curve.scaling == "strong" for each in curve.points if each.np == 4]
+    assert (strong["np"], strong["global_batch"]) == (4, 32)
+    assert strong["speedup"]["value"] == point.speedup["steady"].value
+    words = f" Strong scaling, batch 32 divided among 4 processes: {strong['speedup']['value']:.2f}x measured"
+    assert words in document.answer
+    weak = document_of(msgspec.structs.replace(results, scaling=measured(batches=(32,), kinds=("weak",))))
+    assert "Strong" not in weak.answer
+    assert weak.json()["answer"]["strong"] is None

@@ -13,10 +13,10 @@ from test_measurement import measurement, run
 from scalescope.estimation.estimate import PREDICTION
 from scalescope.jobs.rank_program import starting_s
 from scalescope.records.prediction import Prediction
-from scalescope.records.run import Run
+from scalescope.records.run import Load, Run
 from scalescope.records.store import save
 from scalescope.records.study import StudyRequest
-from scalescope.studies.parts import OF_SCRIPTS, PARTS, Parts, is_open, kept
+from scalescope.studies.parts import OF_SCRIPTS, PARTS, Parts, is_open, kept, narrowing_s
 from scalescope.tuner.journal import RECORD
 
 SCRIPT = StudyRequest(command=("python", "x.py"), device="cpu")
@@ -215,3 +215,28 @@ def test_a_record_that_cannot_be_read_is_as_if_there_were_none(tmp_path: Path) -
     made = made_predictions.single()
     predicted(tmp_path, made)
     assert kept(tmp_path / "estimate" / PREDICTION, Prediction) == made
+
+
+def disturbed(*runs: Run) -> list[Run]:
+    busy = Load(foreign_cores=1.5, load_average=3.0, cores=2)
+    return [msgspec.structs.replace(each, load=busy) for each in runs]
+
+
+def test_launches_that_were_disturbed_are_outnumbered_when_the_study_is_resumed(tmp_path: Path) -> None:
+    first = launches(0.01, 5)
+    measured(tmp_path, *first)
+    assert of_model(tmp_path).skip_reason("refine") != ""
+    measured(tmp_path, *disturbed(*first))
+    again = of_model(tmp_path)
+    assert again.skip_reason("refine") == ""
+    assert (again._wanted, again.seconds("refine")) == (11, pytest.approx(2 * 6 * again._launch_s()))
+    measured(tmp_path, *disturbed(*launches(0.01, 3)))
+    assert of_model(tmp_path)._wanted == 5, "the first time it has as many launches as others"
+
+
+def test_an_open_answer_is_expected_to_take_the_launches_that_narrow_it() -> None:
+    assert narrowing_s(measurement(*launches(0.3, 3))) == pytest.approx(2 * 2 * 4.0)
+    wide = measurement(*launches(0.2, 6))
+    assert narrowing_s(wide) > narrowing_s(measurement(*launches(0.1, 6)))
+    assert narrowing_s(measurement(*launches(2.0, 6))) == pytest.approx(2 * (30 - 6) * 4.0), "never more than 30"
+    assert narrowing_s(measurement(*disturbed(*launches(0.0, 6)))) == pytest.approx(2 * 7 * 4.0)

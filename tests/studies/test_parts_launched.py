@@ -34,7 +34,7 @@ def test_three_launches_of_every_point_are_measured_and_an_interruption_is_conti
 @pytest.mark.parametrize(
     ("part", "more"),
     [
-        ("refine", {"launches": 5}),
+        ("refine", {"precision": 0.05}),
         ("strong", {"launches": 3, "scaling": ("strong", "weak")}),
         ("engines", {"launches": 3, "engines": ("ddp", "horovod")}),
     ],

@@ -79,13 +79,13 @@ def test_a_sufficient_budget_does_every_part_in_order() -> None:
     assert study.used_s == clock.now - 100 == sum(SECONDS.values())
 
 
-def test_parts_that_do_not_fit_name_the_budget_that_would_hold_them() -> None:
+def test_parts_that_do_not_fit_are_left_out_with_the_time_that_they_take() -> None:
     study, work, clock = run(155 + PAGE_S)
     assert work.ran == ["estimate", "measure", "explain", "tune", "check"]
     assert {states(study)[name] for name in ("refine", "strong", "engines")} == {"left out"}
     nothing = "and nothing of the budget was left"
-    assert study.part("refine").why == f"it takes about 30 s {nothing}; --budget 4m would hold it"
-    assert study.part("engines").why == f"it takes about 60 s {nothing}; --budget 4m would hold it"
+    assert study.part("refine").why == f"it takes about 30 s {nothing}"
+    assert study.part("engines").why == f"it takes about 60 s {nothing}"
     assert clock.now - 100 <= 155
 
 
@@ -109,7 +109,7 @@ def test_the_plan_says_the_seconds_of_every_part_before_anything_runs() -> None:
 def test_a_part_that_took_longer_costs_later_ones_their_place_and_one_that_took_less_gives_it_back() -> None:
     late, work, _ = run(200, {"estimate": 120.0})
     assert work.ran == ["estimate", "measure", "explain"]
-    assert "--budget 4m would hold it" in late.part("tune").why
+    assert late.part("tune").why == "it takes about 30 s and 12 s of the budget were left"
     early, _, _ = run(200, {"estimate": 5.0})
     assert states(early)["refine"] == states(early)["check"] == "done"
 
@@ -120,6 +120,15 @@ def test_measure_leaves_time_for_the_first_parts_after_it() -> None:
     assert work.shares["measure"] == 600 - PAGE_S - 40 - (15 + 30 + 25)
     assert work.shares["check"] == 600 - PAGE_S - 130, "what comes after it takes what is left"
     assert run(100)[1].shares["measure"] == 45, "never less than it needs"
+
+
+def test_refine_takes_the_time_that_is_left_but_for_the_parts_after_it() -> None:
+    first_s = 40 + 45 + 15 + 30 + 25
+    assert run(600)[1].shares["refine"] == 600 - PAGE_S - first_s - (20 + 60)
+    some = run(first_s + 30 + 25 + PAGE_S)[1]
+    assert (some.shares["refine"], some.ran[-1]) == (30 + 5, "strong"), "for strong scaling, but not for other engines"
+    none = run(first_s + 30 + 10 + PAGE_S)[1]
+    assert (none.shares["refine"], none.ran[-1]) == (30 + 10, "refine")
 
 
 def test_even_without_time_the_map_and_a_measurement_are_made() -> None:
@@ -171,6 +180,15 @@ def test_parts_left_out_are_done_with_a_new_budget() -> None:
     again = Fake(clock)
     assert set(states(conduct(more, again, Told(), lambda study: None, clock)).values()) == {"done"}
     assert again.ran == ["refine", "strong", "engines"]
+
+
+@pytest.mark.parametrize("budget_s", [12.0, 150.0, 155 + PAGE_S, 260.0])
+def test_one_more_budget_holds_all_that_is_missing(budget_s: float) -> None:
+    clock = Clock()
+    first = conduct(begun(budget_s), Fake(clock), Told(), lambda study: None, clock)
+    rest_s = sum(part.planned_s for part in first.unfinished)
+    more = msgspec.structs.replace(first, budget_s=first.used_s + rest_s + PAGE_S)
+    assert conduct(more, Fake(clock), Told(), lambda study: None, clock).unfinished == ()
 
 
 def test_time_that_the_plan_or_an_earlier_session_took_is_not_there_any_more() -> None:

@@ -15,8 +15,7 @@ from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError
 from scalescope.estimation.link_probe import USUAL_OPERATIONS, IdleHelper, LinkProbe
 from scalescope.jobs.load import LoadMeter, Peers
-from scalescope.jobs.rank_program import USAGE_MARK
-from scalescope.jobs.train_model import device_named, end
+from scalescope.jobs.train_model import USAGE_MARK, device_named, end
 from scalescope.records.run import QUIET
 from scalescope.records.store import LineWriter
 

@@ -19,9 +19,8 @@ from scalescope.estimation.profile_blocks import Block, Model, ProfileTask, file
 from scalescope.estimation.profile_engines import EngineCosts
 from scalescope.estimation.profile_plan import expected_bytes, next_batch, steps_of_block
 from scalescope.jobs.load import LoadMeter
-from scalescope.jobs.rank_program import USAGE_MARK
 from scalescope.jobs.step_clock import StepClock, forget_peak, memory_limit, peak_bytes
-from scalescope.jobs.train_model import device_named, end
+from scalescope.jobs.train_model import USAGE_MARK, device_named, end
 from scalescope.records.run import QUIET
 from scalescope.records.store import LineWriter
 from scalescope.workloads.references import one_line

@@ -18,7 +18,7 @@ from scalescope.jobs.request import FEWEST_STEPS
 from scalescope.line_pattern import rate_of
 from scalescope.records.job import NO_ENGINE, Ending
 from scalescope.records.run import PHASES, Load, Point, RankHost, RankSummary, Run
-from scalescope.steady import blocks, steadiness, step_times
+from scalescope.steady import UNSETTLED, blocks, steadiness, step_times
 from scalescope.text import plural
 from scalescope.warmup import enough_steps, warmup_steps
 
@@ -123,7 +123,7 @@ def _pace(durations: Sequence[float]) -> tuple[dict[str, Any], list[str]]:
         "blocks": medians,
     }
     if not enough_steps(durations, warmup):
-        return pace, ["steps were still getting faster at the end, no steady state was reached: run more steps"]
+        return pace, [UNSETTLED]
     found = steadiness(steady)
     return pace, [found.sentence] if found.sentence else []
 

@@ -29,7 +29,7 @@ from scalescope.jobs.masking import save_commands, shown_commands
 from scalescope.jobs.output import last_lines, printed
 from scalescope.jobs.own_ranks import STARTS_RANKS, StartsItsOwnRanks
 from scalescope.jobs.plan import Settings, launcher_of, make_job, make_task, nodes_of, started_as_it_is
-from scalescope.jobs.train_model import LAUNCH_S, LAUNCH_STEPS
+from scalescope.jobs.train_model import LAUNCH_S, LAUNCH_STEPS, USAGE_MARK
 from scalescope.jobs.watch import EMPTIED, LaunchWatch
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import LAUNCHER_OUTPUT, check_hosts, check_system, how_it_ended, run
@@ -199,7 +199,7 @@ def _run_ranks(
         problem, details, harmless = ending.problem, ending.details, ""
         if problem and not details:
             problem, details = watch.died(launcher, ending.code)
-            harmless = watch.died_after_training(launcher)
+            harmless = watch.died_after_training(launcher, ending.code)
             problem = "" if harmless else problem
         launched = Launched(job, watch, ending, problem, details, harmless, as_it_is=settings.as_it_is)
         if not launched.problem or attempt == attempts or not any(map(_PORT_TAKEN.search, printed(folder))):
@@ -306,7 +306,9 @@ def rehearse(settings: Settings, planned: Sequence[Point]) -> tuple[int, float]:
             "process: give it longer with --timeout, or try a smaller --batch"
         ) from None
     if answer.returncode == UsageError.exit_code:
-        raise UsageError((answer.stderr.strip().splitlines() or [f"{request.workload.model} cannot be built"])[-1])
+        lines = [line.strip() for line in answer.stderr.splitlines()]  # modules may print when they end
+        told = [line.removeprefix(USAGE_MARK).strip() for line in lines if line.startswith(USAGE_MARK)]
+        raise UsageError((told or [f"{request.workload.model} cannot be built"])[-1])
     if answer.returncode == -signal.SIGILL:  # some virtual machines promise AMX and do not have it
         raise WorkFailed(
             f"the model {request.workload.model} uses an instruction that this machine does not have: "

@@ -18,6 +18,7 @@ from scalescope.jobs.interpreter import torch_has_cuda
 from scalescope.jobs.masking import save_commands
 from scalescope.jobs.output import last_lines, outputs, printed
 from scalescope.jobs.plan import ALLOCATOR, CARRIED_TO_HOSTS
+from scalescope.jobs.train_model import USAGE_MARK
 from scalescope.launchers import find_launcher
 from scalescope.launchers.runner import run
 from scalescope.launchers.srun import SRUN
@@ -26,7 +27,6 @@ from scalescope.records.store import complete_lines, writing
 
 # Launcher and rendezvous; how long importing torch and building a model keep a core busy, by torch's build.
 _START_S, _IMPORT_S, _IMPORT_CUDA_S = 2.0, 2.0, 5.0
-USAGE_MARK = "scalescope-usage:"  # Before the line of a rank that a user can act on
 
 
 class RankProgram(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ def run_ranks(program: RankProgram) -> None:
     ending = run(launcher.commands(job), job, _Lines(folder, program.writes), timeout_s=program.timeout_s)
     if not ending.problem:
         return
-    for line in printed(folder, 20):
+    for line in printed(folder):
         if line.startswith(USAGE_MARK):  # a rank's own clear line goes before what was printed last
             raise UsageError(line.removeprefix(USAGE_MARK).strip())
     *of_ranks, of_launcher = outputs(folder)

@@ -30,6 +30,7 @@ LAUNCH_STEPS = 20
 _PRECISION = 0.01  # Half of the interval of a launch's mean step at which it may end
 _BLOCKS = 10  # By whose means it is known
 _LOOKS = 20
+USAGE_MARK = "scalescope-usage:"  # Before the line of a rank that a user can act on
 
 
 class TrainingTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +55,7 @@ def main(arguments: list[str]) -> int:
         else:
             train(task, Path(arguments[-1]).parent)
     except ScalescopeError as problem:
-        print(problem, file=sys.stderr)
+        print(f"\n{USAGE_MARK} {problem}", file=sys.stderr)
         return problem.exit_code
     return 0
 

@@ -1,6 +1,7 @@
 """Watches a launch: follows records and output, reports progress, and explains why a launch went wrong."""
 
 import re
+import signal
 import time
 from pathlib import Path
 
@@ -157,8 +158,11 @@ class LaunchWatch:
         )
         return problem, self._tail(f"rank{rank}.out") or self._tail(LAUNCHER_OUTPUT)
 
-    def died_after_training(self, launcher: Launcher) -> str:
-        """One line when ranks crashed only after their interpreters' end had begun and all had made the same steps."""
+    def died_after_training(self, launcher: Launcher, code: int = 0) -> str:
+        """One line when ranks crashed only after their interpreters' end had begun and all had made the same steps.
+
+        `code` is the launcher's: a line of the user may say no more of the death of its ranks.
+        """
         logs = self.logs
         reported = self._deaths(launcher)
         deaths = [rank for rank in reported if not self._fell_with_another(rank)]
@@ -166,14 +170,16 @@ class LaunchWatch:
             return ""  # an error of the script itself
         over = {log.rank for log in logs if log.ended}
         equal = len(logs) == self._job.np and len({log.events for log in logs}) == 1 and logs[0].events > 0
-        if not deaths or not equal or not over.issuperset(deaths):
+        unnamed = launcher.name == "own" and not reported and bool(signal_of(code)) and len(over) == len(logs)
+        if not (deaths or unnamed) or not equal or not over.issuperset(deaths):
             return ""
-        return f"rank {deaths[0]} crashed while it was closing down, after its training; its steps still count"
+        who = f"rank {deaths[0]}" if deaths else "the command"
+        return f"{who} crashed while it was closing down, after its training; its steps still count"
 
     def _deaths(self, launcher: Launcher) -> dict[int, re.Match[str]]:
         """The ranks whose death the launcher reports, in its order, without those that it ended itself."""
         deaths = {int(found["rank"]): found for found in self._blamed(launcher) if "rank" in found.groupdict()}
-        return {rank: found for rank, found in deaths.items() if found.groupdict().get("code") not in ("-15", "143")}
+        return {rank: found for rank, found in deaths.items() if signal_of(_code_of(found)) != signal.SIGTERM}
 
     def _out_of_reach(self, *, gave_up: bool = False) -> str:
         """The address of the first rank, where torch says last that it cannot connect to it, or that it `gave_up`."""
@@ -212,7 +218,11 @@ class LaunchWatch:
 def _code_of(death: re.Match[str]) -> int:
     """The exit code that a launcher reports of a rank; negative: a signal. 0: it reports none."""
     found = death.groupdict()
-    return -int(found.get("signal") or 0) or int(found.get("code") or 0)
+    number = _SIGNALS.get((found.get("death") or "").strip()) or int(found.get("signal") or 0)
+    return -number or int(found.get("code") or 0)
+
+
+_SIGNALS = {signal.strsignal(each): int(each) for each in signal.Signals}  # As Slurm names them: Segmentation fault
 
 
 def _size(path: Path) -> int:

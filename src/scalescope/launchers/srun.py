@@ -18,7 +18,7 @@ class Srun(Launcher):
     scheduler = "slurm"
     blame = (
         re.compile(r"srun: error: \S+: task (?P<rank>\d+): Exited with exit code (?P<code>\d+)"),
-        re.compile(r"srun: error: \S+: task (?P<rank>\d+): (?!Exited)\w+"),
+        re.compile(r"srun: error: \S+: task (?P<rank>\d+): (?P<death>(?!Exited)\w[\w ]*)"),
         re.compile(r"srun: error: Task launch for \S+ failed on node (?P<node>\S+): (?P<reason>.+)"),
     )
 

@@ -100,7 +100,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.parts.get(part, 0.0) for part in ONCE_PARTS)
 
 
-def observe(run: Run, *, scaling: str, samples: bool, nodes: bool) -> Observation:
+def observe(run: Run, *, scaling: str, samples: bool, nodes: bool, notes: tuple[str, ...] = ()) -> Observation:
     """A measured launch; its parts and steady steps add up to its wall time exactly.
 
     Work is counted in samples, or else in steps, of which in weak scaling every process makes its own.
@@ -134,4 +134,5 @@ def observe(run: Run, *, scaling: str, samples: bool, nodes: bool) -> Observatio
         phases=dict(phases),
         steps=run.steps,
         warmup_steps=run.warmup_steps,
+        notes=notes,
     )

@@ -11,8 +11,9 @@ from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.run import Load, Measurement, Point, Run
 from scalescope.records.scaling import REPEAT, Curve, Scaling
+from scalescope.steady import told_pace
 from scalescope.text import plural
-from scalescope.units import digits
+from scalescope.units import digits, format_share
 
 _BUSY = 0.1  # Part of the machine that others may take before it is reported
 
@@ -36,6 +37,7 @@ def scaling_of(measurement: Measurement) -> Scaling:
             for failure in measurement.failures
         ),
         *warnings_of(points, measurement.scaling, measurement.runs),
+        *_drift(measurement.runs),
         *_launch_warnings(measurement.runs),  # under the names of the launches' folders
     )
     measurement = measurement.as_seen()
@@ -76,9 +78,13 @@ def _curve(
     baseline = None if [baseline] == own else baseline  # one point alone has nothing to be compared with
     among = {*own, baseline}
     runs = [run for run in measurement.runs if run.point in among]
+    notes = _pace_notes(runs)
     samples = all(run.throughput for run in runs)
     return make_curve(
-        [observe(run, scaling=scaling, samples=samples, nodes=measurement.named_hosts) for run in runs],
+        [
+            observe(run, scaling=scaling, samples=samples, nodes=measurement.named_hosts, notes=notes[run.point])
+            for run in runs
+        ],
         Frame(
             engine=own[0].engine,
             scaling=scaling,
@@ -104,14 +110,20 @@ def _doubt(runs: Sequence[Run]) -> str:
             "and speedups say nothing about data-parallel training; wrap the model in DistributedDataParallel on this "
             "device."
         )
-    loads, busy = _loads(runs)
-    if 2 * len(busy) <= len(loads):
+    if not is_disturbed(runs):
         return ""
+    loads, busy = _loads(runs)
     worst = max(busy, key=lambda load: load.foreign_cores)
     return (
         f"Not certain: other programs took up to {digits(worst.foreign_cores, 2)} of {worst.cores} cores in "
         f"{len(busy)} of {plural(len(loads), 'launch')}. No interval covers that: repeat it while nothing else runs."
     )
+
+
+def is_disturbed(runs: Sequence[Run]) -> bool:
+    """True where other programs took part of the machine in most launches."""
+    loads, busy = _loads(runs)
+    return 2 * len(busy) > len(loads)
 
 
 def _apart(points: Sequence[Point], measurement: Measurement) -> tuple[str, ...]:
@@ -159,9 +171,52 @@ def _foreign_load(runs: Sequence[Run]) -> tuple[str, ...]:
     )
 
 
+def _drift(runs: Sequence[Run]) -> list[str]:
+    """One warning of launches that reached no steady state, and of points that drift in most of their launches.
+
+    A drift in few launches is in their intervals, as are two kinds of steps: both are notes of a point.
+    """
+    launches = Counter(run.point.label for run in runs)
+    drifts: dict[str, dict[str, list[float]]] = {"faster": {}, "slower": {}}
+    for run in runs:
+        for kind, drift in map(told_pace, run.warnings):
+            if kind in drifts:
+                drifts[kind].setdefault(run.point.label, []).append(drift)
+    advice = {
+        "faster": ("were still getting faster at the end", "make more steps, --steps N"),
+        "slower": ("get slower", "look for what slows a long run (heat, memory, other programs)"),
+    }
+    found: list[tuple[int, str]] = []
+    for kind, of_points in drifts.items():
+        told = {label: all_ for label, all_ in of_points.items() if 0.0 in all_ or 2 * len(all_) >= launches[label]}
+        if told:
+            count, most = sum(map(len, told.values())), max(map(max, told.values()))
+            where = f"in {count} of {plural(sum(launches[label] for label in told), 'launch')} of {', '.join(told)}"
+            by = f" (by up to {format_share(most)} from the first to the last quarter)" if most else ""
+            seen, do = advice[kind]
+            found.append((count, f"{where} steps {seen}{by}: {do}"))
+    return [max(found)[1]] if found else []
+
+
+def _pace_notes(runs: Sequence[Run]) -> dict[Point, tuple[str, ...]]:
+    """By point what its launches tell of a drift and of two kinds of steps, a line each."""
+    notes = {}
+    for point in dict.fromkeys(run.point for run in runs):
+        own = [run for run in runs if run.point == point]
+        told = [(kind, line) for run in own for line in run.warnings if (kind := told_pace(line)[0])]
+        counts = Counter(kind for kind, _ in told)
+        first = dict(reversed(told))
+        notes[point] = tuple(
+            f"{first[kind]} (in {count} of {plural(len(own), 'launch')})" for kind, count in counts.items()
+        )
+    return notes
+
+
 def _launch_warnings(runs: Sequence[Run]) -> list[str]:
     """Warnings of single launches, once per point, with the number of launches they concern."""
-    launches = Counter((run.point.label, warning) for run in runs for warning in run.warnings)
+    launches = Counter(
+        (run.point.label, warning) for run in runs for warning in run.warnings if not told_pace(warning)[0]
+    )
     of_point = Counter(run.point.label for run in runs)
     return [
         f"{label}: {warning}" + (f" (in {count} of {of_point[label]} launches)" if of_point[label] > 1 else "")

@@ -1,6 +1,5 @@
 """A study: what was asked, the parts it is made of, and what became of each; written as it goes."""
 
-import math
 from typing import Annotated as A  # noqa: N817 - every field says it
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +13,8 @@ from scalescope.records.store import Record
 STUDY = "study.json"  # The record, in the study's folder
 # not needed: what the part would tell is known already; left out: the budget did not hold it.
 State = Literal["planned", "running", "done", "failed", "not needed", "left out"]
+OVER = ("done", "not needed")  # States of parts that a resumed study leaves alone
+PAGE_S = 8.0  # To read the results and write the page, after all parts
 _LEAST_BUDGET_S = 10.0
 
 
@@ -118,10 +119,9 @@ class Study(Record, frozen=True, kw_only=True, tag="study"):
         return tuple(part for part in self.parts if part.state == "left out")
 
     @property
-    def enough_s(self) -> float:
-        """The budget itself or, where parts are left out, one of whole minutes that would hold them."""
-        more_s = sum(part.planned_s for part in self.left_out)
-        return 60.0 * math.ceil((self.budget_s + more_s) / 60) if more_s else self.budget_s
+    def unfinished(self) -> tuple[StudyPart, ...]:
+        """Parts that a resumed study does: left out, failed, or not begun."""
+        return tuple(part for part in self.parts if part.state not in OVER)
 
     def part(self, name: str) -> StudyPart:
         """The part of that name."""

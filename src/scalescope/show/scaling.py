@@ -224,7 +224,8 @@ def _phase_tables(scaling: Scaling) -> list[Table]:
         Column("wall_s", "wall", write="{:.2f}".format),
     ]
     title = "seconds by phase, mean over ranks and launches"
-    return [Table(columns, points, title.capitalize(), title, paper=False)]
+    means = "import: torch and other modules; init: the process group; build: model and data, until the first step"
+    return [Table(columns, points, title.capitalize(), title, key=means, paper=False)]
 
 
 def _curve_lines(curve: Curve) -> list[str]:
@@ -295,7 +296,10 @@ def waterfall_steps(point: ScalingPoint) -> list[Step]:
     for loss, following in zip(losses, (*losses[1:], None), strict=True):
         if abs(loss.lost) >= _VISIBLE:
             kind = "loss" if loss.lost > 0 else "gain"
-            steps.append(Step(LOSS_NAMES.get(loss.name, loss.name), kind, level, loss.left))
+            # Before the first step of a launch modules are imported and the model is built; tables tell one init time.
+            is_launched = loss.name == "init" and "launch" in point.phases
+            name = "imports and set-up" if is_launched else LOSS_NAMES.get(loss.name, loss.name)
+            steps.append(Step(name, kind, level, loss.left))
         level = loss.left
         reached = _LEVEL_AFTER.get(loss.name)
         if reached and (following is None or _LEVEL_AFTER.get(following.name) != reached):

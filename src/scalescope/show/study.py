@@ -1,7 +1,7 @@
 """All results of one training together: the setting to use, why it is not faster, what to change, how to repeat it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -13,12 +13,12 @@ from scalescope.records.explanation import Explanation
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.prediction import Cell, device_hours
 from scalescope.records.results import Results
-from scalescope.records.scaling import Estimate, ScalingPoint
-from scalescope.records.study import Study, StudyPart
+from scalescope.records.scaling import Curve, Estimate, ScalingPoint
+from scalescope.records.study import Study
 from scalescope.show import document_of
 from scalescope.show.document import Chapter, Column, Document, Figure, Section, Table, charted
 from scalescope.show.prediction import recommended_cell, speedup_number, with_measured
-from scalescope.show.scaling import fastest, in_these_launches, same_point
+from scalescope.show.scaling import fastest, in_these_launches, largest, same_point
 from scalescope.show.words import has_spread
 from scalescope.stats import FEWEST, MEASURED, percent
 from scalescope.text import listed, plain, plural
@@ -38,34 +38,37 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
         most_cells: Cells that a map draws; None: all.
     """
     documents = _documents(results, most_cells)
-    sections = [section for each in documents.values() for section in each.sections]
-    if checked := check_words(results):
-        sections.append(Section("check", "The tuned setting, launched on its own", lines=[checked]))
-    sections.append(_environment(results))
-    sections.append(Section("cite", "How to cite", [method_words(results)], code=[_BIBTEX], on_terminal=False))
+    checked, setting = check_words(results), setting_of(results)
+    sections = [
+        *(section for each in documents.values() for section in each.sections),
+        Section("check", "The tuned setting, launched on its own", lines=[checked] if checked else []),
+        _environment(results),
+        Section("cite", "How to cite", [method_words(results)], code=[_BIBTEX], on_terminal=False),
+    ]
     omitted = [*results.apart, *results.missing, *(omission_lines(results.study) if results.study else [])]
-    told = [each for name, each in documents.items() if name != "cluster" or len(documents) == 1]
-    if not told:
+    if "cluster" in documents and len(documents) > 1:
+        del documents["cluster"]  # Its section is all that it adds
+    if not documents:
         return Document(f"{plain(results.name, 60)} holds no results yet.", warnings=omitted, sections=sections)
-    if len(told) == 1:
-        only = told[0]
+    if len(documents) == 1:
+        (only,) = documents.values()
         return only._replace(warnings=(*only.warnings, *omitted), sections=sections, json=lambda: _json(results, page))
-    traced = [each for name, each in documents.items() if name == "explanation"]
-    pays = setting_of(results).pays
-    on = "" if pays else f"On {plural(len(results.explanations[-1].ranks), 'process')}: " if traced else ""
-    why = [on + each.answer for each in traced]
+
+    answers = ("scaling", "prediction", "explanation", "tuning", "autotune")  # What was measured comes first
+    told = [documents[name] for name in answers if name in documents]
+    why = []
+    if results.explanations:
+        on = "" if setting.pays else f"On {plural(len(results.explanations[-1].ranks), 'process')}: "
+        why.append(on + documents["explanation"].answer)
     if results.tuning:
-        why.append(" ".join(filter(None, [documents["tuning"].answer, check_words(results)])))
-    order = ("scaling", "prediction", "explanation", "tuning", "autotune")
-    in_order = [documents[name] for name in order if name in documents]
-    lines = "; ".join(line.strip() for line in results.settings).replace(":; ", ": ")  # a heading and its lines
-    warnings = [*omitted, *_mismatches(results)]
-    warnings += [warning for each in in_order for warning in each.warnings]
-    do = lines or next((each.do for each in in_order if each.do), "")
+        why.append(" ".join(filter(None, (documents["tuning"].answer, checked))))
+    settings = "; ".join(line.strip() for line in results.settings).replace(":; ", ": ")  # A heading and its lines
+    do = settings or next((each.do for each in told if each.do), "")
+    warnings = [*omitted, *_mismatches(results), *(warning for each in told for warning in each.warnings)]
     return Document(
-        answer=use_words(results) or in_order[0].answer,
-        why=[*why, *(line for each in in_order for line in each.reasons)],
-        do=do if pays or not do else f"To make more processes pay: {do}",
+        answer=use_words(results) or told[0].answer,
+        why=[*why, *(line for each in told for line in each.reasons)],
+        do=do if setting.pays or not do else f"To make more processes pay: {do}",
         warnings=list(dict.fromkeys(warnings)),
         sections=sections,
         json=lambda: _json(results, page),
@@ -78,22 +81,24 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
     found: dict[str, Document] = {}
     if results.prediction:
         step = None if results.explanations else results.predicted_step
-        found["prediction"] = document_of(
-            results.prediction, measured=results.scaling, step=step, most_cells=most_cells
-        )
+        predicted = document_of(results.prediction, measured=results.scaling, step=step, most_cells=most_cells)
+        setting = setting_of(results)
+        if results.scaling and (results.scaling.doubt or not (setting.cell and setting.pays)):
+            # What was measured shows the answer: no figure of the map stands next to it.
+            predicted = predicted._replace(
+                sections=[each._replace(figures=partial(_behind, each.figures)) for each in predicted.sections]
+            )
+        found["prediction"] = predicted
     if results.scaling:
         found["scaling"] = document_of(results.scaling, measurement=results.measurement)
-        setting = setting_of(results)
-        if "prediction" in found and (results.scaling.doubt or not (setting.cell and setting.pays)):
-            found["prediction"] = _with_no_lead(found["prediction"])  # what was measured shows the answer, not the map
     if results.explanations:
-        told = document_of(results.explanations[-1])
+        traced = document_of(results.explanations[-1])
         several = [over_np(results.explanations)] if len(results.explanations) > 1 else []
-        found["explanation"] = told._replace(sections=[*told.sections, *several])
+        found["explanation"] = traced._replace(sections=[*traced.sections, *several])
     if results.tuning:
-        told = document_of(results.tuning)
-        first, *rest = told.sections
-        found["tuning"] = told._replace(sections=[first._replace(code=[*first.code, *results.settings]), *rest])
+        tuned = document_of(results.tuning)
+        first, *rest = tuned.sections
+        found["tuning"] = tuned._replace(sections=[first._replace(code=[*first.code, *results.settings]), *rest])
     if results.autotune:
         found["autotune"] = document_of(results.autotune)
     if results.cluster and results.cluster.costs:
@@ -101,15 +106,8 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
     return found
 
 
-def _with_no_lead(document: Document) -> Document:
-    """The document without a figure that wants to stand next to the answer."""
-
-    def figures(section: Section) -> list[Figure]:
-        return [figure._replace(leads=False) for figure in section.figures()]
-
-    return document._replace(
-        sections=[section._replace(figures=partial(figures, section)) for section in document.sections]
-    )
+def _behind(figures: Callable[[], Sequence[Figure]]) -> list[Figure]:
+    return [figure._replace(leads=False) for figure in figures()]
 
 
 def over_np(explanations: Sequence[Explanation]) -> Section:
@@ -184,30 +182,88 @@ def setting_of(results: Results) -> Setting:
     return Setting(cell, point, engine, pays=not (steady and over_one) or steady.low > 1.0)
 
 
-def use_words(results: Results) -> str:
-    """`Use 4 processes with batch 64 each and ddp: 3.4x expected, 3.31x measured, ...`; empty where nothing tells."""
+def strong_point(results: Results) -> tuple[Curve, ScalingPoint] | None:
+    """Strong scaling with the engine of the setting, on the most processes, next to an answer about weak scaling."""
     setting = setting_of(results)
-    chosen = setting.chosen
+    curves = [curve for curve in (results.scaling.curves if results.scaling else ()) if curve.engine == setting.engine]
+    if not any(curve.scaling == "weak" and setting.point in curve.points for curve in curves):
+        return None
+    found = [(curve, largest(curve)) for curve in curves if curve.scaling == "strong"]
+    return next(((curve, point) for curve, point in found if point and "steady" in point.speedup), None)
+
+
+def use_words(results: Results) -> str:
+    """`Use 4 processes with batch 64 each and ddp: 3.31x measured, 3.4x predicted, ...`; empty where nothing tells."""
+    setting = setting_of(results)
+    chosen, cell, steady = setting.chosen, setting.cell, setting.steady
     if chosen is None:
         return ""
-    each = "" if chosen.batch is None else f" with batch {chosen.batch:,g}" + (" each" if chosen.np > 1 else "")
-    using = f" and {plain(setting.engine, 30)}" if setting.engine not in ("", NO_ENGINE) and chosen.np > 1 else ""
-    first, words = "Use", f"{plural(chosen.np, 'process')}{each}{using}"
+    what = plural(chosen.np, "process")
+    if chosen.batch is not None:
+        what += f" with batch {chosen.batch:,g}" + (" each" if chosen.np > 1 else "")
+    if chosen.np > 1 and setting.engine not in ("", NO_ENGINE):
+        what += f" and {plain(setting.engine, 30)}"
+    first = f"Use {what}"
     if not setting.pays:
-        slower = setting.steady is not None and setting.steady.high < 1.0
-        first = "Use 1 process:"
-        words += f" were {'slower than' if slower else 'not shown to be faster than'} one"
+        verdict = "slower than" if steady and steady.high < 1.0 else "not shown to be faster than"
+        what += f" were {verdict} one"
+        first = f"Use 1 process: {what}"
     doubt = results.scaling.doubt if results.scaling else ""
-    reached = _reached(setting, sure=not doubt)
-    measured = 1 if setting.steady else 0  # What was measured comes first
-    facts = [*reached[:measured], *_expected(setting, results), *reached[measured:]]
+
+    # What was measured comes first, then what was predicted, then what either of them says of cost.
+    point = setting.point if setting.point and setting.point.throughput else None
+    facts = [_measured(steady, doubt)] if steady else []
+    facts += [_expected(cell, setting, results)] if cell else []
+    efficiency = cell.efficiency if cell else None
+    hours = cell.device_hours if cell else 0.0
+    if point and point.throughput:
+        efficiency = point.efficiency.value if point.efficiency else None
+        hours = device_hours(point.np, point.throughput.value)
+    elif cell and not cell.verified:
+        facts.append("not measured")
+    facts += [] if efficiency is None else [f"efficiency {format_share(efficiency)}"]
     if chosen.np == 1 and (instead := _too_inefficient(results)):
-        facts = [instead, facts[-1]]
-    return f"{f'{doubt} So far' if doubt else first} {words}: {', '.join(facts)}."
+        facts = [instead]
+    facts.append(f"{digits(hours)} device-hours for a million samples")
+    answer = f"{doubt} So far {what}" if doubt else first
+    answer += f": {', '.join(facts)}."
+
+    if strong := strong_point(results):
+        curve, most = strong
+        reached = _measured(most.speedup["steady"], doubt)
+        answer += f" Strong scaling, batch {curve.batch:,} divided among {plural(most.np, 'process')}: {reached}."
+    return answer
+
+
+def _measured(steady: Estimate, doubt: str) -> str:
+    """A measured speedup with its interval or, of few launches and where there is a doubt, their range."""
+    if doubt:
+        return f"{steady.value:.2f}x measured{in_these_launches(steady)}"
+    if not has_spread(steady):
+        return f"{steady.value:.2f}x measured"
+    ends = f"{steady.low:.2f} to {steady.high:.2f}"
+    if steady.interval == "t":
+        return f"{steady.value:.2f}x measured ({percent(MEASURED)} interval {ends})"
+    return f"{steady.value:.2f}x measured ({ends} in {plural(steady.count, 'launch')})"
+
+
+def _expected(cell: Cell, setting: Setting, results: Results) -> str:
+    """The speedup by the map, as it was before the launches of a study corrected it."""
+    checks = results.prediction.checks if results.prediction else ()
+    check = next((each for each in checks if (each.np, each.batch) == (cell.np, cell.batch)), None)
+    if cell.verified and setting.steady and check and results.study:
+        now = cell.speedup * check.measured_s
+        low, high = (speedup_number(now / end) for end in (check.high_s, check.low_s))
+        return f"{speedup_number(now / check.predicted_s)}x predicted ({low} to {high})"
+    ends = f"({speedup_number(cell.speedup_low)} to {speedup_number(cell.speedup_high)})"
+    if not cell.verified:
+        return f"{speedup_number(cell.speedup)}x expected {ends}"
+    verified = "when the map was verified" if setting.point else "measured"  # by launches other than the measurement's
+    return f"{speedup_number(cell.speedup)}x {verified} {ends}"
 
 
 def _too_inefficient(results: Results) -> str:
-    """Say what several processes reached, where the map stays with one for their efficiency; empty: it does not."""
+    """What several processes reached, where the map stays with one for their efficiency; empty: it does not."""
     prediction, curves = results.prediction, results.scaling.curves if results.scaling else ()
     several = [point for curve in curves for point in curve.points if point.np > 1 and point.speedup.get("steady")]
     best = max(several, key=lambda point: point.speedup["steady"].value, default=None)
@@ -215,40 +271,6 @@ def _too_inefficient(results: Results) -> str:
         return ""
     reached = f"{best.speedup['steady'].value:.2f}x at an efficiency of {format_share(best.efficiency.value)}"
     return f"{plural(best.np, 'process')} reach {reached}, below the goal of {format_share(prediction.efficiency_goal)}"
-
-
-def _expected(setting: Setting, results: Results) -> list[str]:
-    """The speedup by the map, as it was before the launches of a study corrected it."""
-    cell, point = setting.cell, setting.point
-    if cell is None:
-        return []
-    checks = results.prediction.checks if results.prediction else ()
-    check = next((each for each in checks if (each.np, each.batch) == (cell.np, cell.batch)), None)
-    if cell.verified and setting.steady and check and results.study:
-        now = cell.speedup * check.measured_s
-        low, high = (speedup_number(now / end) for end in (check.high_s, check.low_s))
-        return [f"{speedup_number(now / check.predicted_s)}x predicted ({low} to {high})"]
-    interval = f" ({speedup_number(cell.speedup_low)} to {speedup_number(cell.speedup_high)})"
-    verified = "measured" if point is None else "when the map was verified"  # its launches are not the measurement's
-    return [f"{speedup_number(cell.speedup)}x {verified if cell.verified else 'expected'}{interval}"]
-
-
-def _reached(setting: Setting, *, sure: bool) -> list[str]:
-    """Measured speedup, efficiency and cost; predicted ones where this setting was not measured."""
-    cell, point, steady = setting.cell, setting.point, setting.steady
-    told, efficiency, hours = [], None, 0.0
-    if point and point.throughput:
-        if steady:
-            ends = f" ({percent(MEASURED)} interval {steady.low:.2f} to {steady.high:.2f})"
-            ends = ends if steady.interval == "t" and has_spread(steady) else ""
-            told.append(f"{steady.value:.2f}x measured{ends if sure else in_these_launches(steady)}")
-        efficiency = point.efficiency.value if point.efficiency else None
-        hours = device_hours(point.np, point.throughput.value)
-    elif cell:
-        told += [] if cell.verified else ["not measured"]
-        efficiency, hours = cell.efficiency, cell.device_hours
-    told += [] if efficiency is None else [f"efficiency {format_share(efficiency)}"]
-    return [*told, f"{digits(hours)} device-hours for a million samples"]
 
 
 def _mismatches(results: Results) -> list[str]:
@@ -301,13 +323,8 @@ def omission_lines(study: Study) -> list[str]:
     ]
     if study.left_out:
         names = listed([_PART_NAMES.get(part.name, part.name) for part in study.left_out])
-        enough = f"--budget {study.enough_s / 60:.0f}m would hold all"
-        lines.append(f"left out for the budget of {format_seconds(study.budget_s)}: {names}; {enough}")
+        lines.append(f"left out for lack of time: {names}; Next resumes with time for all that is missing")
     return lines
-
-
-def _outcome(part: StudyPart) -> str:
-    return f"{part.state}: {plain(part.why, 300)}" if part.why else part.state
 
 
 # --- how to repeat it, and how to write about it ---
@@ -322,7 +339,7 @@ _PARTS = (
     Column("name", "part", words=True),
     Column(lambda part: part.planned_s or None, "expected", write=format_seconds),
     Column(lambda part: part.used_s or None, "took", write=format_seconds),
-    Column(_outcome, "outcome", words=True),
+    Column(lambda part: ": ".join(filter(None, (part.state, plain(part.why, 300)))), "outcome", words=True),
 )
 _FACTS = (Column(itemgetter(0), "what", words=True), Column(itemgetter(1), "here", words=True))
 
@@ -404,7 +421,7 @@ _BIBTEX = f"""@software{{scalescope,
 def _json(results: Results, page: str) -> dict[str, Any]:
     """The JSON of `study`; a part without results is null."""
     told, traced, tuning, check = document(results), results.explanations[-1:], results.tuning, results.check
-    setting, study = setting_of(results), results.study
+    setting, strong, study = setting_of(results), strong_point(results), results.study
     cell, chosen, pays, engine = setting.cell, setting.chosen, setting.pays, setting.engine
     expected = {"value": cell.speedup, "low": cell.speedup_low, "high": cell.speedup_high} if cell else None
     return {
@@ -416,6 +433,13 @@ def _json(results: Results, page: str) -> dict[str, Any]:
             "engine": (engine if pays else NO_ENGINE) if chosen else None,
             "not_faster": None if pays or chosen is None else {"np": chosen.np, "engine": engine},
             "speedup": {"expected": expected, "measured": _fields(setting.steady, "value", "low", "high", "interval")},
+            "strong": {
+                "np": strong[1].np,
+                "global_batch": strong[0].batch,
+                "speedup": _fields(strong[1].speedup["steady"], "value", "low", "high", "interval"),
+            }
+            if strong
+            else None,
             "bottleneck": document_of(traced[0]).answer if traced else None,
             "settings": {**tuning.held, **tuning.values} if tuning and tuning.decision == "use" else {},
             "sentence": told.answer,

@@ -1,6 +1,5 @@
 """The parts of a study in their fixed order: each is done if it fits into what is left of the budget."""
 
-import math
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -9,12 +8,10 @@ import msgspec
 
 from scalescope.errors import ScalescopeError
 from scalescope.progress import Kind, Progress
-from scalescope.records.study import Study, StudyPart
+from scalescope.records.study import OVER, PAGE_S, Study, StudyPart
 from scalescope.text import plain
 from scalescope.units import format_seconds
 
-PAGE_S = 8.0  # To read the results and write the page, after all parts
-_OVER = ("done", "not needed")
 _ALWAYS = ("estimate", "measure")  # Whatever the budget: without them there is no answer
 _FIRST = ("estimate", "measure", "explain", "tune", "check")  # Time for these is kept free by those before them
 
@@ -58,12 +55,12 @@ class PartProgress(Progress):
 def planned(study: Study, work: Work, left_s: float) -> Study:
     """The study with what each part that is not over would take, and with those left out that do not fit."""
     for part in study.parts:
-        if part.state in _OVER:
+        if part.state in OVER:
             continue
         seconds, why = work.seconds(part.name), work.skip_reason(part.name)
         state, seconds = ("not needed", 0.0) if why else ("planned", seconds)
         if not why and seconds > left_s and part.name not in _ALWAYS:
-            state, why = "left out", _no_room(study, seconds, left_s)
+            state, why = "left out", _no_room(seconds, left_s)
         else:
             left_s -= seconds
         study = study.with_part(msgspec.structs.replace(part, planned_s=seconds, state=state, why=why))
@@ -96,7 +93,7 @@ def conduct(
     What a part takes is asked for before it begins: those before it have shown what a launch takes.
     """
     ends = clock() + study.budget_s - study.used_s - before_s - PAGE_S  # `before_s`: spent on the plan
-    pending = [part.name for part in study.parts if part.state not in _OVER]
+    pending = [part.name for part in study.parts if part.state not in OVER]
     study = planned(study, work, ends - clock())
     keep(study)
     for line in plan_lines(study, ends - clock() + PAGE_S):
@@ -108,16 +105,14 @@ def conduct(
         if why := work.skip_reason(name):
             part = msgspec.structs.replace(part, state="not needed", planned_s=0.0, why=why)
         elif seconds > left_s and name not in _ALWAYS:
-            part = msgspec.structs.replace(part, state="left out", why=_no_room(study, seconds, left_s))
+            part = msgspec.structs.replace(part, state="left out", why=_no_room(seconds, left_s))
         else:
             part = msgspec.structs.replace(part, state="running")
             study = study.with_part(part)
             keep(study)
             shown = PartProgress(progress, name, lambda: ends - clock() + PAGE_S)
             shown.stage(part.what)
-            kept_free = [later for later in pending if later in _FIRST and not work.skip_reason(later)]
-            share_s = max(left_s - sum(map(work.seconds, kept_free)), seconds)
-            part = _done(part, study, work, share_s, shown, keep, clock)
+            part = _done(part, study, work, _share(name, seconds, pending, work, left_s), shown, keep, clock)
         study = study.with_part(part)
         keep(study)
         if part.state == "done":
@@ -128,10 +123,23 @@ def conduct(
     return study
 
 
-def _no_room(study: Study, seconds: float, left_s: float) -> str:
+def _no_room(seconds: float, left_s: float) -> str:
     left = f"{format_seconds(left_s)} of the budget were" if left_s >= 1 else "nothing of the budget was"
-    enough = math.ceil((study.budget_s + seconds - left_s) / 60)
-    return f"it takes about {format_seconds(seconds)} and {left} left; --budget {enough}m would hold it"
+    return f"it takes about {format_seconds(seconds)} and {left} left"
+
+
+def _share(part: str, seconds: float, later: list[str], work: Work, left_s: float) -> float:
+    """What a part may take: all that is left, but for what those after it need.
+
+    The first parts keep time free for each other alone; refine, which goes on as long as there is time, for all that
+    fit.
+    """
+    free_s = 0.0
+    for each in later:
+        needs_s = 0.0 if work.skip_reason(each) else work.seconds(each)
+        if each in _FIRST or (part == "refine" and free_s + needs_s <= left_s - seconds):
+            free_s += needs_s
+    return max(left_s - free_s, seconds)
 
 
 def _done(

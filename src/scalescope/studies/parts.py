@@ -3,7 +3,9 @@
 Each part has a folder of its own, from which what an interruption left of it is resumed.
 """
 
+import math
 import sys
+from collections import Counter
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -24,7 +26,7 @@ from scalescope.jobs.plan import resolve_here
 from scalescope.jobs.rank_program import starting_s
 from scalescope.launchers import find_launcher
 from scalescope.measurement.capture import traced_run
-from scalescope.measurement.scaling import scaling_of
+from scalescope.measurement.scaling import is_disturbed, scaling_of
 from scalescope.measurement.sweep import continue_measurement, measure
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster
@@ -35,6 +37,7 @@ from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimatePlan, EstimateRequest, MeasureRequest, ProbeRequest, launch_of
 from scalescope.records.run import Measurement, Run
+from scalescope.records.scaling import Estimate
 from scalescope.records.store import complete_lines, load, save
 from scalescope.records.study import StudyPart, StudyPlan
 from scalescope.records.tuning import TuneRequest, Tuning
@@ -54,7 +57,7 @@ PARTS = {
     "explain": "trace a launch: where does the time of a step go?",
     "tune": "search for faster knobs while it trains",
     "check": "launch the tuned setting and the default alternately",
-    "refine": "launch again what is not known within 5 %",
+    "refine": "launch again what is not known within 5 %, as long as there is time",
     "strong": "launch with the same batch divided among all processes: strong scaling",
     "engines": "launch the same with the other engines",
 }
@@ -65,7 +68,8 @@ OF_SCRIPTS = {
     "tune": f"search for faster knobs; a script below {_MOST_TUNED_STEPS} steps runs to its end and saves",
 }
 UNCORRECTED = "uncorrected.json"  # The map before its checks: launches that are added correct it anew
-FEWEST_LAUNCHES, USUAL_LAUNCHES = 3, 5  # Of every point: in measure, and with what refine adds
+FEWEST_LAUNCHES, USUAL_LAUNCHES = 3, 5  # Of every point: in measure, and with what refine adds at least
+_MOST_LAUNCHES = 30  # Of a point, as with measure --precision
 PRECISION = 0.05  # Speedups that are known within this are not open any more
 _PROFILE_S, _SHARE_OF_PROFILE = 18.0, 1 / 12  # The profile's time, and its part of a small budget
 _PROBE_S, _SHARE_OF_PROBE = 8.0, 1 / 50
@@ -74,11 +78,6 @@ _FEWEST_STEPS, _MOST_STEPS = 15, 100  # Of a script
 _TRACED_STEPS, _READING_S = 80, 5.0
 _TUNED_STEPS = 300  # What a search usually takes
 _UNKNOWN_STEP_S = 0.05  # Of a script before its first launch
-_MORE: dict[str, dict[str, Any]] = {  # Launches that parts add to the measurement
-    "refine": {"launches": USUAL_LAUNCHES},
-    "strong": {"launches": FEWEST_LAUNCHES, "scaling": ("strong", "weak")},
-    "engines": {"launches": FEWEST_LAUNCHES},
-}
 _SURVEYED_STEPS, _SURVEY_AFTER = 40, 10
 
 
@@ -162,29 +161,48 @@ class Parts:
 
     def seconds(self, part: str) -> float:
         """Seconds that a part is expected to take, by what is known now."""
-        many, start_s = max(self._counts), self._start_s
-        probes = len(groups("gloo", many, self._request.hosts))
-        probe_s = probes * (self._probe_s + starting_s(many))
-        if part == "estimate" and self._request.command:
-            return 2 * max(len(self._plan.batches), 1) * self._launch_s() + probe_s
-        if part == "estimate":
-            return self._profile_s + launches_of(self._profile_s) * starting_s(many) + probe_s
-        alone, several = 1 + (not self._request.command), len(self._counts) - 1  # a MODEL also without an engine
-        if part == "measure":
-            return (alone + several) * FEWEST_LAUNCHES * self._launch_s() + start_s / 2
-        if part == "explain":
-            return self._launch_s(_TRACED_STEPS * self._step_s) + start_s / 2 + _READING_S
-        if part == "tune":
-            return self._launch_s(_TUNED_STEPS * self._step_s) + start_s / 2
-        if part == "check":
-            return 2 * FEWEST_LAUNCHES * self._launch_s() + start_s
-        if part == "refine":
-            return (alone + several) * (USUAL_LAUNCHES - FEWEST_LAUNCHES) * self._launch_s()
-        if part == "strong":
-            return several * FEWEST_LAUNCHES * self._launch_s()
-        scalings = len(self._measurement.scaling) if self._measurement else 1
-        others = len(self._plan.engines) - 1
-        return others * (1 + several * scalings) * FEWEST_LAUNCHES * self._launch_s()
+        launch_s, start_s, several = self._launch_s(), self._start_s, len(self._counts) - 1
+        others, scalings = len(self._plan.engines) - 1, len(self._measurement.scaling) if self._measurement else 1
+        match part:
+            case "estimate":
+                many = max(self._counts)
+                probe_s = len(groups("gloo", many, self._request.hosts)) * (self._probe_s + starting_s(many))
+                if self._request.command:
+                    return 2 * max(len(self._plan.batches), 1) * launch_s + probe_s
+                return self._profile_s + launches_of(self._profile_s) * starting_s(many) + probe_s
+            case "measure":
+                return self._points * FEWEST_LAUNCHES * launch_s + start_s / 2
+            case "explain":
+                return self._launch_s(_TRACED_STEPS * self._step_s) + start_s / 2 + _READING_S
+            case "tune":
+                return self._launch_s(_TUNED_STEPS * self._step_s) + start_s / 2
+            case "check":
+                return 2 * FEWEST_LAUNCHES * launch_s + start_s
+            case "refine":  # at least this: it goes on as long as there is time
+                return sum(max(self._wanted - made, 0) for made in self._made) * launch_s
+            case "strong":  # points that are added are compared with one process that is launched next to them
+                return (1 + several) * FEWEST_LAUNCHES * launch_s
+            case _:
+                return (1 + others * (1 + several * scalings)) * FEWEST_LAUNCHES * launch_s
+
+    @property
+    def _points(self) -> int:
+        """What measure launches: of a MODEL also one process without an engine."""
+        return len(self._counts) + (not self._request.command)
+
+    @property
+    def _made(self) -> list[int]:
+        """Launches of every point that measure, and what came after it, made."""
+        if self._measurement is None:
+            return self._points * [FEWEST_LAUNCHES]
+        return list(Counter(run.point for run in self._measurement.runs).values())
+
+    @property
+    def _wanted(self) -> int:
+        """Launches of every point after refine; where most were disturbed, more than were made before."""
+        most = max(self._made)
+        disturbed = self._measurement is not None and is_disturbed(self._measurement.runs)
+        return 2 * most + 1 if disturbed and most >= USUAL_LAUNCHES else USUAL_LAUNCHES
 
     @property
     def _profile_s(self) -> float:
@@ -253,10 +271,15 @@ class Parts:
             elif part == "check":
                 self._check()
             else:
-                more = {**_MORE[part], "budget_s": seconds}
-                if part == "engines":
+                more: dict[str, Any] = {"launches": FEWEST_LAUNCHES}
+                if part == "refine":
+                    surely = self._wanted > USUAL_LAUNCHES
+                    more = {"launches": self._wanted, "precision": None} if surely else {"precision": PRECISION}
+                elif part == "strong":
+                    more["scaling"] = ("strong", "weak")
+                else:
                     more["engines"] = self._plan.engines
-                continue_measurement(self._folder / "measure", more, progress)
+                continue_measurement(self._folder / "measure", {**more, "budget_s": seconds}, progress)
         finally:
             self._learn()
             if part in ("measure", "refine"):
@@ -417,17 +440,33 @@ class Parts:
 
 
 def is_open(measurement: Measurement) -> bool:
-    """True when a steady speedup is not known within the precision."""
-    found = [
-        point.speedup.get("steady")
-        for curve in scaling_of(measurement).curves
-        for point in curve.points
-        if point.np > 1
-    ]
-    return any(
-        each is not None and (each.interval == "range" or (each.high / each.low) ** 0.5 - 1 > PRECISION)
-        for each in found
-    )
+    """True when a steady speedup is not known within the precision, or most launches were disturbed."""
+    found = _speedups(measurement)
+    vague = any(each.interval == "range" or _half_width(each) > PRECISION for each in found)
+    return vague or is_disturbed(measurement.runs)
+
+
+def narrowing_s(measurement: Measurement) -> float:
+    """About the seconds of launches after which every steady speedup is known within the precision."""
+    made = Counter(run.point for run in measurement.runs)
+    most = max(made.values(), default=0)
+    wanted = [USUAL_LAUNCHES, *([2 * most + 1] if is_disturbed(measurement.runs) else [])]
+    for each in _speedups(measurement):  # intervals shrink with the root of the launches
+        wide = 1.0 if each.interval == "range" else _half_width(each) / PRECISION
+        wanted.append(min(math.ceil(each.count * wide**2), _MOST_LAUNCHES))
+    more = sum(max(max(wanted) - count, 0) for count in made.values())
+    return more * fmean(run.wall_s for run in measurement.runs)
+
+
+def _speedups(measurement: Measurement) -> list[Estimate]:
+    """Steady speedups of several processes."""
+    points = [point for curve in scaling_of(measurement).curves for point in curve.points]
+    return [point.speedup["steady"] for point in points if point.np > 1 and "steady" in point.speedup]
+
+
+def _half_width(estimate: Estimate) -> float:
+    """Of an interval, relative to its value."""
+    return float((estimate.high / estimate.low) ** 0.5 - 1)
 
 
 def kept(path: Path, record_type: type[Any]) -> Any:

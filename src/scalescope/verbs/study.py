@@ -1,5 +1,6 @@
 """study: all four answers in one run."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from scalescope.errors import UsageError
 from scalescope.host import slots
 from scalescope.options import of_run
-from scalescope.records.study import STUDY, StudyPlan, StudyRequest
+from scalescope.records.study import PAGE_S, STUDY, StudyPlan, StudyRequest
 from scalescope.show import document_of
 from scalescope.text import plural
 from scalescope.units import digits
@@ -63,19 +64,18 @@ def of_study(study: "Study", _request: Any, screen: Screen) -> Ending:
 
 
 def after_study(results: "Results", request: StudyRequest | None, folder: Path) -> str:
-    """Next command: what was interrupted; all again where it is in doubt; what the budget did not hold; figures."""
-    from scalescope.studies.parts import PRECISION, is_open
+    """Next command: go on, with one budget for all that is missing; all again where the script must change; figures."""
+    from scalescope.studies.parts import is_open, narrowing_s
 
-    study, parts = results.study, results.study.parts if results.study else ()
-    finished = all(part.state not in ("planned", "running") for part in parts)
-    if study and finished and request and results.scaling and results.scaling.doubt:
-        return retyped("study", request, **{**of_run(request), "budget_s": study.enough_s})
-    if rest := [part for part in parts if part.state not in ("done", "not needed")]:
-        minutes = int(sum(part.planned_s for part in rest) // 60) + 1
-        return folder_command("study --resume", folder, "--budget", f"{minutes}m")
-    if results.measurement and is_open(results.measurement) and (folder / "measure").is_dir():
-        more = folder_command("measure --resume", folder / "measure", "--precision", f"{100 * PRECISION:g}%")
-        return f"{more} && {folder_command('report', folder)}"  # which writes the page again
+    study, measurement = results.study, results.measurement
+    if request and measurement and any(run.exchanges is False for run in measurement.runs):
+        return retyped("study", request, **of_run(request))
+    unfinished = study.unfinished if study else ()
+    is_vague = measurement is not None and is_open(measurement) and (folder / "measure").is_dir()
+    if unfinished or is_vague:
+        more_s = sum(part.planned_s for part in unfinished if not (is_vague and part.name == "refine"))
+        more_s += narrowing_s(measurement) if measurement and is_vague else 0.0
+        return folder_command("study --resume", folder, "--budget", f"{math.ceil((more_s + PAGE_S) / 60)}m")
     return folder_command("report", folder, "--figures", "figures", "--tables", "tables")
 
 
