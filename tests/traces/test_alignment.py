@@ -14,23 +14,20 @@ from scalescope.traces.kineto.reading import read
 from scalescope.traces.lateness import lateness, stands_out
 from scalescope.traces.trace import Collectives, Trace
 
-OFFSET_S, DRIFT = 3.0, 50e-6
+OFFSET_S = 3.0
 NOISE = np.random.default_rng(7)
 
 
 def with_clock(name: str, rank: int, path: Path) -> Path:
-    """The file as a clock would have written it that is fast and ahead."""
+    """The file as a clock would have written it that is ahead."""
     raw = loaded(sample(name, rank))
-    zero = min(event["ts"] for event in raw["traceEvents"])
     for event in raw["traceEvents"]:
-        event["ts"] = event["ts"] + (event["ts"] - zero) * DRIFT + OFFSET_S * 1e6
-        if "dur" in event:
-            event["dur"] *= 1 + DRIFT
+        event["ts"] += OFFSET_S * 1e6
     return written(raw, path)
 
 
 @pytest.mark.parametrize("name", ["gloo_small", "gloo_with_stack", "cuda_gloo"])
-def test_a_shifted_and_drifting_clock_is_brought_back(name: str, tmp_path: Path) -> None:
+def test_a_shifted_clock_is_brought_back(name: str, tmp_path: Path) -> None:
     first, second = read(sample(name, 0)), read(sample(name, 1))
     shifted = read(with_clock(name, 1, tmp_path / "rank1.json"))
     clock = align([first, shifted])[1]
@@ -64,14 +61,11 @@ def late(count: int) -> Times:
     return NOISE.exponential(50e-6, count) + np.where(NOISE.random(count) < 0.33, 1.6e-3 * NOISE.random(count), 0.0)
 
 
-@pytest.mark.parametrize("drift", [50e-6, -200e-6, 0.0])
-def test_offset_and_drift_are_found_in_a_long_trace_with_outliers(drift: float) -> None:
+def test_the_offset_is_found_in_a_long_trace_with_outliers() -> None:
     ends = job(400, 0.05)
     first = made(ends + late(len(ends)), [100, 200, 300], rank=0)
-    theirs = (ends + late(len(ends)) - 7.5) / (1 + drift)
-    clock = align([first, made(theirs, [100, 200, 300], rank=1)])[1]
-    assert clock.drift == pytest.approx(drift, abs=5e-6)
-    assert np.abs(on_common_clock((ends - 7.5) / (1 + drift), clock) - ends).max() < 100e-6
+    clock = align([first, made(ends + late(len(ends)) - 7.5, [100, 200, 300], rank=1)])[1]
+    assert clock.offset_s == pytest.approx(7.5, abs=100e-6)
     assert clock.residual_s < 300e-6
 
 
@@ -104,7 +98,7 @@ def test_missing_collectives_in_the_middle_leave_the_alignment_right() -> None:
 def test_traces_without_anything_in_common_keep_the_clocks_of_their_machines() -> None:
     first = made(job(5, 0.02), [100], rank=0, epoch_s=1000.0)
     clock = align([first, made(np.zeros(0), [100], rank=1, epoch_s=1002.5)])[1]
-    assert (clock.pairs, clock.offset_s, clock.drift) == (0, 2.5, 0.0)
+    assert (clock.pairs, clock.offset_s) == (0, 2.5)
 
 
 def test_the_last_to_come_sets_the_wait_and_the_shortest_time_is_the_transfer() -> None:
@@ -133,7 +127,7 @@ def test_bus_bandwidth_of_four_ranks_counts_what_a_link_carries() -> None:
 def test_one_trace_alone_has_a_clock_and_no_wait() -> None:
     trace = read(sample("nccl"))
     (clock,) = align([trace])
-    assert (clock.offset_s, clock.drift) == (0.0, 0.0)
+    assert clock.offset_s == 0.0
     rows = transfers([trace])
     assert {row.bytes for row in rows if row.operation == "allreduce"} == set(trace.bucket_bytes)
     assert all(row.wait_s is None and row.ranks == 2 for row in rows)

@@ -16,13 +16,8 @@ _COMPARED = 1500  # Collectives of each rank, from the beginning, in which the o
 _TOGETHER_S = 1e-3
 _EQUAL = 0.97
 _NEAREST_S = 5e-3
-_MOST_BY_CHANCE = 0.5  # Of the collectives whose ends meet at an offset that is not that of their order
 # No rank can end before all have begun; the root of a broadcast can.
 _SYMMETRIC = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
-_FITTED = 400  # Pairs from which the slope is found; more are thinned out evenly
-_GREATEST_DRIFT = 1e-3
-_SURE = 4.0  # Standard errors that a drift must be away from none
-_OUTLIER = 3.0
 # On one host, and where hosts keep their clocks well, files tell the same time: ends that differ are no clock's fault.
 _SAME_CLOCK_S = 100e-6
 
@@ -55,7 +50,7 @@ def align(traces: Sequence[Trace]) -> tuple[Clock, ...]:
 
 def on_common_clock(times: Moment, clock: Clock) -> Moment:
     """Moments of a rank on the first rank's clock."""
-    return times + clock.offset_s + clock.drift * times
+    return times + clock.offset_s
 
 
 def same_collectives(traces: Sequence[Trace], clocks: Sequence[Clock]) -> tuple[NDArray[np.int64], Times, Times]:
@@ -101,42 +96,26 @@ def _sequences(traces: Sequence[Trace], only: tuple[str, ...] = ()) -> list[_Seq
 
 
 def _clock(rank: int, first: _Sequence, mine: _Sequence, guess: float | None) -> Clock:
+    """Clock of a rank, whose offset is taken to be constant: no recorded trace showed a drift that mattered."""
     offset = _likely_offset(first, mine, guess)
     if offset is None:
         return Clock(rank=rank, offset_s=guess or 0.0, drift=0.0, residual_s=0.0, pairs=0)
-    drift, residual = 0.0, 0.0
     here = there = np.arange(len(first.keys))
     in_order = np.array_equal(first.keys, mine.keys)
     if in_order:
-        apart = first.ends[:_COMPARED] - mine.ends[:_COMPARED]
-        middle = float(np.median(apart))
-        in_order = abs(middle - offset) < _NEAREST_S
-        if not in_order and guess is not None and abs(middle - guess) < abs(offset - guess):
-            # Few ends meet where a slow link ends a message at different times: then they meet by chance elsewhere.
-            moved = _Sequence(mine.keys, mine.starts, mine.ends + offset)
-            in_order = len(_nearest(first, moved, _NEAREST_S)[0]) < _MOST_BY_CHANCE * len(first.keys)
-    for _ in range(1 if in_order else 3):
-        if not in_order:
-            moved = _Sequence(mine.keys, mine.starts, mine.ends + offset + drift * mine.ends)
-            here, there = _nearest(first, moved, _NEAREST_S + 10 * residual)
-        offset, drift, residual = _line(mine.ends[there], first.ends[here])
-    middle = offset + drift * float(np.median(mine.ends[there])) if len(there) else offset
-    if guess is not None and abs(middle - guess) < max(_SAME_CLOCK_S, residual):
-        offset, drift = guess, 0.0
-    return Clock(rank=rank, offset_s=offset, drift=drift, residual_s=residual, pairs=len(here))
-
-
-def _line(mine: Times, first: Times) -> tuple[float, float, float]:
-    """Offset, drift and typical distance of the line that brings one clock to another.
-
-    Some of the moments were written down late; a drift is reported only where the pairs are sure of it.
-    """
-    difference = first - mine
-    drift = _drift(mine, difference)
-    rest = difference - drift * mine
-    offset, _ = _densest(rest, 1 / 3)
-    _, residual = _densest(rest, 1 / 2)
-    return offset, drift, residual
+        middle = float(np.median(first.ends - mine.ends))
+        # Few ends meet where a slow link ends a message at different times: then they meet by chance elsewhere.
+        is_nearer = guess is not None and abs(middle - guess) < abs(offset - guess)
+        in_order = is_nearer or abs(middle - offset) < _NEAREST_S
+    if not in_order:
+        here, there = _nearest(first, _Sequence(mine.keys, mine.starts, mine.ends + offset), _NEAREST_S)
+    difference = first.ends[here] - mine.ends[there]
+    if len(difference):
+        offset, _ = _densest(difference, 1 / 3)
+    _, residual = _densest(difference, 1 / 2) if len(difference) else (0.0, 0.0)
+    if guess is not None and abs(offset - guess) < max(_SAME_CLOCK_S, residual):
+        offset = guess
+    return Clock(rank=rank, offset_s=offset, drift=0.0, residual_s=residual, pairs=len(here))
 
 
 def _densest(values: Times, share: float) -> tuple[float, float]:
@@ -149,29 +128,6 @@ def _densest(values: Times, share: float) -> tuple[float, float]:
     widths = ordered[count - 1 :] - ordered[: len(ordered) - count + 1]
     at = int(widths.argmin())
     return float(np.median(ordered[at : at + count])), float(widths[at]) / 2
-
-
-def _drift(times: Times, difference: Times) -> float:
-    """The median slope, made better by a line through what is not an outlier."""
-    if len(times) < 8:
-        return 0.0
-    thin = np.linspace(0, len(times) - 1, min(_FITTED, len(times))).astype(int)
-    first, second = np.triu_indices(len(thin), k=1)
-    run = times[thin][second] - times[thin][first]
-    rise = difference[thin][second] - difference[thin][first]
-    slope = float(np.median(rise[run != 0] / run[run != 0])) if run.any() else 0.0
-    error = np.inf
-    for _ in range(5):
-        rest = difference - slope * times
-        middle, width = _densest(rest, 1 / 2)
-        kept = np.abs(rest - middle) <= _OUTLIER * max(width, 1e-7)
-        centred = times[kept] - times[kept].mean()
-        spread = float((centred**2).sum())
-        if kept.sum() < 8 or spread <= 0:
-            return 0.0
-        slope = float((centred * difference[kept]).sum() / spread)
-        error = float(np.std(rest[kept])) / np.sqrt(spread)
-    return slope if _SURE * error < abs(slope) <= _GREATEST_DRIFT else 0.0
 
 
 def _likely_offset(first: _Sequence, mine: _Sequence, guess: float | None) -> float | None:
