@@ -22,7 +22,7 @@ class Intervals(NamedTuple):
 
 NOTHING = Intervals(np.zeros(0), np.zeros(0))
 EVER = (-np.inf, np.inf)
-_AT_LEAST = 1 << 15  # Intervals that are gathered before they are merged
+_AT_LEAST = 1 << 15  # Intervals that are gathered before they are merged; more where the union is larger
 
 
 def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
@@ -86,13 +86,10 @@ def without(first: Intervals, second: Intervals) -> Intervals:
 
 
 class Moments:
-    """A union of intervals that takes as much memory as the union, not as all that was added.
-
-    It is kept in pieces that follow each other in time: what is added is mostly later than all before.
-    """
+    """A union of intervals that takes about as much memory as the union, not as all that was added."""
 
     def __init__(self) -> None:
-        self._pieces: list[Intervals] = []
+        self._union = NOTHING
         self._waiting: list[tuple[Times, Times]] = []
         self._count = 0
 
@@ -100,50 +97,21 @@ class Moments:
         """Takes in more intervals, in any order."""
         self._waiting.append((starts, ends))
         self._count += len(starts)
-        if self._count > _AT_LEAST:
-            self._merge()
+        if self._count > max(_AT_LEAST, len(self._union.starts)):
+            self.between()
 
     def between(self, within: tuple[float, float] = EVER) -> Intervals:
         """All moments that were added, as far as their intervals touch these bounds."""
         if self._waiting:
-            self._merge()
-        touched = [_touching(piece, within) for piece in self._pieces if piece.ends[-1] > within[0]]
-        return _one_after_another([piece for piece in touched if len(piece.starts)])
+            starts, ends = zip(self._union, *self._waiting, strict=True)
+            self._union, self._waiting, self._count = union(np.concatenate(starts), np.concatenate(ends)), [], 0
+        found = self._union
+        first, last = np.searchsorted(found.ends, within[0], side="right"), np.searchsorted(found.starts, within[1])
+        return Intervals(found.starts[first:last], found.ends[first:last])
 
     def last(self) -> float:
         """The last of all moments, minus infinity when there is none."""
-        if self._waiting:
-            self._merge()
-        return float(self._pieces[-1].ends[-1]) if self._pieces else -np.inf
-
-    def _merge(self) -> None:
-        added = union(
-            np.concatenate([starts for starts, _ in self._waiting]), np.concatenate([ends for _, ends in self._waiting])
-        )
-        self._waiting, self._count = [], 0
-        later = []
-        while self._pieces and len(added.starts) and self._pieces[-1].ends[-1] >= added.starts[0]:
-            piece = self._pieces.pop()
-            if piece.starts[0] > added.ends[-1]:
-                later.append(piece)
-            else:
-                added = joined(piece, added)
-        if len(added.starts):
-            self._pieces.append(added)
-        self._pieces += reversed(later)
-
-
-def _touching(piece: Intervals, within: tuple[float, float]) -> Intervals:
-    first, last = np.searchsorted(piece.ends, within[0], side="right"), np.searchsorted(piece.starts, within[1])
-    return Intervals(piece.starts[first:last], piece.ends[first:last])
-
-
-def _one_after_another(pieces: list[Intervals]) -> Intervals:
-    if len(pieces) < 2:
-        return pieces[0] if pieces else NOTHING
-    return Intervals(
-        np.concatenate([piece.starts for piece in pieces]), np.concatenate([piece.ends for piece in pieces])
-    )
+        return float(self.between().ends.max(initial=-np.inf))
 
 
 def bridged(intervals: Intervals, gap: float) -> Intervals:

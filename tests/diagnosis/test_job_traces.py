@@ -92,8 +92,8 @@ def test_a_folder_holds_those_files_that_are_traces(tmp_path: Path) -> None:
     [
         (None, "cannot read 'rank1.json.gz': Permission denied"),
         (b"", "'rank1.json.gz' is empty"),
-        (b"\x1f\x8b\x08\x00", "'rank1.json.gz' is not a trace (the gzip data ends early)"),
-        (b"\x1f\x8b\x08\x00" + b"x" * 99, "'rank1.json.gz' is not a trace (the gzip data is damaged"),
+        (b"\x1f\x8b\x08\x00", "'rank1.json.gz' is not a trace (the gzip data is cut or damaged"),
+        (b"\x1f\x8b\x08\x00" + b"x" * 99, "'rank1.json.gz' is not a trace (the gzip data is cut or damaged"),
         (b"<html>404 Not Found</html>", "'rank1.json.gz' is not a trace"),
     ],
 )

@@ -135,17 +135,3 @@ def test_reductions_of_gloo_are_communication(over_gloo: dict[str, Explanation])
     assert (scatters.phase, scatters.modules, scatters.count) == ("backward", 4, 16.0)
     assert scatters.exposed_s > 0.9 * scatters.seconds
     assert set(found.collectives) == {"allgather", "reducescatter"}
-
-
-@pytest.mark.launches
-@pytest.mark.parametrize("kind", ["synchronized", "synchronized_once", "gathered_twice"])
-def test_a_replayed_step_over_gloo_takes_as_long_as_it_took(over_gloo: dict[str, Explanation], kind: str) -> None:
-    found = over_gloo[kind]
-    seen = sharded_replay_of(read_job([Path(file) for file in found.files]), found)
-    assert seen is not None
-    assert seen.replayed_s == pytest.approx(seen.seen_s, rel=0.05)
-    assert (seen.step.passes, seen.step.syncs_every_pass) == (
-        (1 if kind == "gathered_twice" else 4),
-        kind == "synchronized",
-    )
-    assert all(group.reshards == (kind == "gathered_twice") for group in seen.step.groups)

@@ -116,11 +116,11 @@ def test_gzip_is_recognised_by_its_bytes_and_may_be_cut_or_damaged(tmp_path: Pat
         some, stream = read(tmp_path / "cut.gz", packed[:size])
         assert some == whole[: len(some)]
         assert len(some) > 0.7 * size / len(packed) * len(whole)
-        assert "gzip data ends early" in stream.loss.reason
+        assert stream.loss.reason == "the gzip data is cut or damaged from some point on"
     damaged = bytearray(gzip.compress(text * 2, 1))
     damaged[len(damaged) // 2 : len(damaged) // 2 + 50] = b"\0" * 50
     some, stream = read(tmp_path / "damaged.gz", bytes(damaged))
-    assert "gzip data is damaged" in stream.loss.reason
+    assert stream.loss.reason == "the gzip data is cut or damaged from some point on"
     assert len(some) > 0.9 * len(whole), "only the last piece before the damage is lost"
 
 

@@ -46,15 +46,6 @@ def test_events_of_unknown_shape_do_not_stop_the_reader(tmp_path: Path) -> None:
     assert len(trace.collectives.bytes) == 26
 
 
-def test_threads_without_end_take_no_memory_without_end(tmp_path: Path) -> None:
-    raw = loaded(sample("gloo_small"))
-    raw["traceEvents"] += [
-        {"ph": "X", "cat": "cpu_op", "name": f"aten::op{at}", "tid": at, "ts": 3859252690000.0, "dur": 1.0}
-        for at in range(20000, 28000)
-    ]
-    assert len(read(written(raw, tmp_path / "rank0.json")).starts_s) == 4
-
-
 @pytest.mark.parametrize("name", ["gloo_small", "cuda_gloo"])
 def test_a_cut_file_is_read_as_far_as_it_goes(name: str, tmp_path: Path) -> None:
     text, whole = gzip.decompress(sample(name).read_bytes()), read(sample(name))

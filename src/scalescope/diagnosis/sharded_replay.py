@@ -1,9 +1,11 @@
-"""What FSDP2 did in a typical step, as a step that the simulator runs again with something changed."""
+"""What FSDP2 did in a typical step on a GPU, as a step that the simulator runs again with something changed.
+
+Over gloo collectives block: what they cost is what goes without them, and waiting for other ranks is not.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,19 +37,10 @@ class ShardedReplay(NamedTuple):
         return self.replayed_s - replay(changed)
 
 
-class _Point(NamedTuple):
-    """Moment at which compute reaches the parameters of a module, or has its gradients."""
-
-    kind: Literal["gathered", "reduced"]
-    module: str
-    start_s: float
-    end_s: float
-
-
 def sharded_replay_of(job: JobTraces, explanation: Explanation) -> ShardedReplay | None:
-    """The typical steady step of the first rank; None where its trace does not say what FSDP2 did."""
+    """The typical steady step of the first rank; None where its trace does not say what FSDP2 did on a GPU."""
     trace = job.traces[0]
-    if trace.issued is None or len(trace.starts_s) <= explanation.warmup_steps:
+    if trace.device != "cuda" or trace.issued is None or len(trace.starts_s) <= explanation.warmup_steps:
         return None
     begins = _passes(trace, trace.issued, float(trace.starts_s[explanation.warmup_steps]))
     starts = np.flatnonzero(np.concatenate([[False], ~trace.issued.followed[begins[:-1]]])) if len(begins) else begins
@@ -76,102 +69,75 @@ def _passes(trace: Trace, issued: Issued, since_s: float) -> NDArray[np.int64]:
 
 
 def _step(job: JobTraces, trace: Trace, issued: Issued, passes: Sequence[float], end_s: float) -> ShardedStep | None:
-    seen, blocking = trace.collectives, trace.device == "cpu"
+    seen = trace.collectives
     inside = (seen.start_s >= passes[0]) & (seen.start_s < end_s) & (issued.phase != "")
     order = np.flatnonzero(inside)[np.argsort(seen.start_s[inside])]
     gathers = order[(seen.operation[order] == "allgather") & (issued.phase[order] == "forward")]
     scatters = order[(seen.operation[order] == "reducescatter") & (seen.start_s[order] >= passes[-1])]
     names = list(dict.fromkeys(issued.module[gathers].tolist()))
-    points = _points(trace, issued, order, passes[-1], end_s)
-    if not len(scatters) or [point.module for point in points[: len(names)]] != names:
+    # Where compute of the last pass reaches the parameters of a module, or has its gradients
+    points = [copy for copy in issued.copies if passes[-1] <= copy[2] < end_s]
+    modules, starts = [module for _, module, _ in points], np.array([start_s for _, _, start_s in points])
+    if not len(scatters) or modules[: len(names)] != names:
         return None
-    # Compute between two points: on a GPU while another gather is under way, over gloo without any collective
-    if blocking:
-        spent = [after.start_s - here.end_s for here, after in pairwise(points)]
-    else:
-        busy = moments(job.spans(0, passes[0], end_s), (*BUSY, "other"))
-        spent = [float(between(busy, [p.start_s], [q.start_s])[0]) for p, q in pairwise(points)]
-    forward = [Segment(names.index(point.module), spent[at]) for at, point in enumerate(points[: len(names)])]
+    busy = moments(job.spans(0, passes[0], end_s), (*BUSY, "other"))
+    spent = between(busy, starts[:-1], starts[1:]).tolist()
+    forward = [Segment(names.index(module), spent[at]) for at, module in enumerate(modules[: len(names)])]
     backward, open_s = list[Segment](), 0.0
-    for at, point in enumerate(points[len(names) :], len(names)):
+    for at, (kind, module, _) in enumerate(points[len(names) :], len(names)):
         open_s += spent[at - 1] if at > len(names) else 0.0
-        if point.kind == "reduced" and point.module in names:
-            backward.append(Segment(names.index(point.module), open_s))
+        if kind == "reduced" and module in names:
+            backward.append(Segment(names.index(module), open_s))
             open_s = 0.0
-    groups = tuple(_group(trace, issued, inside & (issued.module == name), name) for name in names)
-    if not blocking:
-        last = gathers[seen.start_s[gathers] >= passes[-1]]
-        groups, forward, backward = _with_host(groups, forward, backward, trace, issued, last, scatters)
-    ended_s = float(seen.end_s[order].max())
-    if blocking:  # The last micro-batch stands for all: as long as they are in the mean
-        sent_s = float((seen.end_s - seen.start_s)[order].sum())
-        mean = (ended_s - passes[0] - sent_s) / max(
-            len(passes) * sum(each.seconds for each in (*forward, *backward)), 1e-9
+
+    def mean(own: NDArray[np.bool_], operation: str, phase: str) -> float | None:
+        those = own & (seen.operation == operation) & (issued.phase == phase)
+        return float((seen.end_s - seen.start_s)[those].mean()) if those.any() else None
+
+    groups = []
+    for name in names:
+        own = inside & (issued.module == name)
+        again = mean(own, "allgather", "backward")
+        groups.append(
+            Group(
+                name=name,
+                bytes=int(seen.bytes[own].max()),
+                gather_s=mean(own, "allgather", "forward") or 0.0,
+                scatter_s=mean(own, "reducescatter", "backward") or 0.0,
+                allreduce_s=mean(own, "allreduce", "backward") or 0.0,
+                regather_s=again,
+                reshards=again is not None,
+            )
         )
-        forward, backward = (
-            [replace(each, seconds=mean * each.seconds) for each in part] for part in (forward, backward)
-        )
+    last = gathers[seen.start_s[gathers] >= passes[-1]]
+    groups, forward, backward = _with_host(groups, forward, backward, trace, issued, last, scatters)
     return ShardedStep(
-        groups=groups,
+        groups=tuple(groups),
         forward=tuple(forward),
         backward=tuple(backward),
-        optimizer_s=max(end_s - ended_s, 0.0),
+        optimizer_s=max(end_s - float(seen.end_s[order].max()), 0.0),
         passes=len(passes),
         syncs_every_pass=bool((seen.operation[order] == "reducescatter").sum() > len(scatters)),
         forward_prefetch=int(issued.prefetched[gathers].any()),
-        blocking=blocking,
-    )
-
-
-def _points(trace: Trace, issued: Issued, order: NDArray[np.int64], start_s: float, end_s: float) -> list[_Point]:
-    """Moments of the last pass, in time order: where a GPU copies, or the collectives themselves where they block."""
-    if trace.device == "cuda":
-        return [_Point(kind, name, at, at) for kind, name, at in issued.copies if start_s <= at < end_s]
-    seen = trace.collectives
-    kinds: dict[str, Literal["gathered", "reduced"]] = {"allgather": "gathered", "reducescatter": "reduced"}
-    return [
-        _Point(kinds[seen.operation[at]], issued.module[at], float(seen.start_s[at]), float(seen.end_s[at]))
-        for at in order.tolist()
-        if seen.start_s[at] >= start_s and seen.operation[at] in kinds
-    ]
-
-
-def _group(trace: Trace, issued: Issued, own: NDArray[np.bool_], name: str) -> Group:
-    seen = trace.collectives
-    lasting = seen.end_s - seen.start_s
-
-    def mean(operation: str, phase: str) -> float | None:
-        those = own & (seen.operation == operation) & (issued.phase == phase)
-        return float(lasting[those].mean()) if those.any() else None
-
-    again = mean("allgather", "backward")
-    return Group(
-        name=name,
-        bytes=int(seen.bytes[own].max()),
-        gather_s=mean("allgather", "forward") or 0.0,
-        scatter_s=mean("reducescatter", "backward") or 0.0,
-        allreduce_s=mean("allreduce", "backward") or 0.0,
-        regather_s=again,
-        reshards=again is not None,
     )
 
 
 def _with_host(
-    groups: Sequence[Group],
+    groups: list[Group],
     forward: list[Segment],
     backward: list[Segment],
     trace: Trace,
     issued: Issued,
     gathers: NDArray[np.int64],
     scatters: NDArray[np.int64],
-) -> tuple[tuple[Group, ...], list[Segment], list[Segment]]:
+) -> tuple[list[Group], list[Segment], list[Segment]]:
     """With what the host needs from one point to the next, and how far it is ahead of the GPU when the step begins.
 
     Issuing a collective is the group's part of it, which goes with the collective.
     """
     times = np.concatenate([issued.issued_s[gathers], issued.issued_s[scatters]])
     if len(times) != len(forward) + len(backward) or not np.isfinite(times).all():
-        return tuple(groups), forward, backward
+        return groups, forward, backward
     waits = issued.synchronized
     waited = between(waits, times[:-1], times[1:]) if waits is not None else np.zeros(len(times) - 1)
     needed = (np.diff(times) - waited).tolist()
@@ -182,15 +148,14 @@ def _with_host(
         for kind, those in (("gather", gathers), ("scatter", scatters))
         for module in set(issued.module[those].tolist())
     }
-    groups = tuple(
+    groups = [
         replace(
             group,
             gather_launch_s=issuing.get(("gather", group.name), 0.0),
             scatter_launch_s=issuing.get(("scatter", group.name), 0.0),
         )
         for group in groups
-    )
-
+    ]
     first = [
         replace(each, launch_s=needed[at] - float(groups[each.group].gather_launch_s), synchronizes=blocks[at])
         for at, each in enumerate(forward)

@@ -1,7 +1,7 @@
 """A trace file, plain or gzip: its bytes piece by piece, its events chunk by chunk, as far as it can be read."""
 
+import json
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -20,18 +20,19 @@ Batch = TypeVar("Batch")
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 CHUNK = 1 << 20  # Bytes that are looked at together
 _GZIP = b"\x1f\x8b"
+_BAD_GZIP = "the gzip data is cut or damaged from some point on"
 _COMPRESSED_PIECE = 1 << 17
 _UNPACKED = 1 << 15  # Bytes that are unpacked together: at most these before a damage are lost
 LONGEST_EVENT = 16 << 20  # Bytes without the end of an event after which reading stops
-MOST_DAMAGED = 1_000_000  # Damaged events after which reading stops
-LONGEST_NESTED = 1 << 20  # Bytes of an event that may hold what looks like the border of two events
-_SCANNED = 16 << 20
+LONGEST_NESTED = 1 << 20  # Bytes after which an event that cannot be decoded is damaged, and not only torn by a chunk
 _HEAD = 1 << 16
 # glibc returns freed memory to the system above a limit that grows with the largest block that was ever freed. Below it
 # the arrays of every chunk would be page-faulted anew, which takes a fifth of the time of reading.
 _LARGEST_FREED = 31 << 20
 _FOOTER = 1 << 20
 _DAMAGED = "some events are damaged"
+_CUT = "the list of events is not closed: the file was cut or is still being written"
+_JSON = json.JSONDecoder(strict=False)
 _BORDER = re.compile(rb"\}\s*,\s*\{")
 _ANY_BORDER = re.compile(rb"\}[\s,\[\]]*\{")
 BEFORE = b"\xef\xbb\xbf \t\r\n"  # What may stand before the first bracket
@@ -39,7 +40,6 @@ _SEPARATORS = b" \t\r\n,[]"
 _TRACE_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _OBJECT_KEYS = (b'"traceEvents"', b'"schemaVersion"', b'"distributedInfo"', b'"deviceProperties"')
 _ARRAY_END = re.compile(rb"\s*\]\s*[,}]")
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|(?P<open>\\?\Z))|[{}\[\]]', re.DOTALL)
 
 
 class Piece(NamedTuple):
@@ -94,7 +94,7 @@ class TraceBytes:
                 try:
                     data = member.decompress(packed, _UNPACKED)
                 except isal_zlib.error:  # type: ignore[misc]
-                    self.problem = "the gzip data is damaged from some point on"
+                    self.problem = _BAD_GZIP
                     return
                 if data:
                     yield data
@@ -102,7 +102,7 @@ class TraceBytes:
                 if not packed and not member.eof and len(data) < _UNPACKED:
                     packed = more()
                     if not packed:
-                        self.problem = "the gzip data ends early"
+                        self.problem = _BAD_GZIP
                         return
             packed = member.unused_data
             if len(packed) < len(_GZIP):
@@ -129,7 +129,7 @@ class EventStream(Generic[Event, Batch]):
         self._places: list[tuple[Piece, float, float]] = []  # With the times between which its events lie
         self._lost_events = 0
         self._lost_bytes = 0
-        self._reasons: list[str] = []
+        self._reasons = dict[str, None]()  # In the order in which they were found
 
     def batch_of_piece(self, piece: bytes) -> Batch:
         """Convert events with commas between them; may raise what `decoded` raises."""
@@ -177,10 +177,7 @@ class EventStream(Generic[Event, Batch]):
             if events:
                 yield self.batch_of_events(events)
             if not ended and len(data) >= LONGEST_EVENT:
-                self._reason(f"stopped after {LONGEST_EVENT >> 20} MiB without the end of an event")
-                stopped = True
-            elif self._lost_events >= MOST_DAMAGED:
-                self._reason(f"stopped after {MOST_DAMAGED:,} damaged events")
+                self.lose(0, 0, f"stopped after {LONGEST_EVENT >> 20} MiB without the end of an event")
                 stopped = True
         if not ended:
             events, used, ended = self._careful(data, final=True)
@@ -188,11 +185,11 @@ class EventStream(Generic[Event, Batch]):
             if events:
                 yield self.batch_of_events(events)
             if not ended and not self._reasons and not data.rstrip().endswith(b"]"):
-                self._reason("the list of events is not closed: the file was cut or is still being written")
+                self.lose(0, 0, _CUT)
             data = data[used:]
         self.footer = data[:_FOOTER]
-        if source.problem:
-            self._reason(source.problem)
+        if source.problem:  # it explains the rest
+            self._reasons = {source.problem: None}
 
     def note_times(self, first: float, last: float) -> None:
         """Note that the events of the latest batch begin and end between these moments."""
@@ -203,7 +200,7 @@ class EventStream(Generic[Event, Batch]):
         found = [at for at, (_, first, last) in enumerate(self._places) if first <= end and last >= start]
         wide = {near for at in found for near in range(at - around, at + around + 1)}
         pieces = [self._places[at][0] for at in sorted(wide) if 0 <= at < len(self._places)]
-        lost = self._lost_events, self._lost_bytes, list(self._reasons)
+        lost = self._lost_events, self._lost_bytes, dict(self._reasons)
         for data in TraceBytes(self.path).parts(pieces):
             try:
                 batch = self.batch_of_piece(data.rstrip(b", \t\r\n"))
@@ -245,77 +242,39 @@ class EventStream(Generic[Event, Batch]):
         return b""
 
     def _careful(self, data: bytes, *, final: bool) -> tuple[list[Event], int, bool]:
-        """Decode data in which something is wrong; the last event is left to the next chunk unless final."""
-        events: list[Event] = []
-        starts = [found.end() - 1 for found in _ANY_BORDER.finditer(data)]
-        first = data.find(b"{")
-        if first >= 0 and first not in starts[:1]:
-            starts.insert(0, first)
-        starts.append(len(data) if final or not starts else starts.pop())
-        position, together, scannable = 0, 1, _SCANNED
-        if self._in_object and _ARRAY_END.match(data):
-            return events, 0, True
-        while True:
-            at = bisect_left(starts, position)
-            if at == len(starts):
-                break
-            if (hidden := data.find(b"{", position, starts[at])) >= 0:
-                starts.insert(at, hidden)
-            if at == len(starts) - 1:
-                break
-            start = starts[at]
-            self._skip(data, position, start)
-            after = starts[min(at + together, len(starts) - 1)]
+        """Decode data in which something is wrong, event by event; unless final, a torn end waits for the next chunk.
+
+        Returns:
+            Every complete event, the number of bytes that were used, and whether the list of events ends there.
+        """
+        events, position, text = list[Event](), 0, data.decode("latin-1")  # one letter for each byte
+        while not (self._in_object and _ARRAY_END.match(data, position)):
+            start = data.find(b"{", position)
+            between = data[position : start if start >= 0 else len(data)]
+            if strange := len(between.strip(_SEPARATORS)):
+                self.lose(0, strange, _DAMAGED)
+            if start < 0:
+                return events, len(data), False
             try:
-                events += self._many.decode(b"[" + data[start:after].rstrip(_SEPARATORS) + b"]")
-                position, together = after, 2 * together
-                continue
-            except UNREADABLE:
-                if together > 1:
-                    position, together = start, max(1, together // 4)
-                    continue
-            limit = min(start + LONGEST_NESTED, start + scannable, len(data))
-            end = _closing(data, start, limit)
-            scannable -= (end or limit) - start
-            if end is None:
-                if limit == len(data) and not final:
+                _, position = _JSON.raw_decode(text, start)
+            except (ValueError, RecursionError):
+                if not final and len(data) - start < LONGEST_NESTED:
                     return events, start, False
-                position = starts[at + 1]
-                self.lose(1, position - start, "the data ends within an event" if position == len(data) else _DAMAGED)
+                border = _ANY_BORDER.search(data, start)
+                position = border.end() - 1 if border else len(data)
+                self.lose(1, position - start, _DAMAGED if border else _CUT)
                 continue
-            position = self._one_event(data, start, end, starts[at + 1], events)
-            if self._in_object and position == end and _ARRAY_END.match(data, end):
-                return events, end, True
-        self._skip(data, position, starts[-1])
-        return events, max(position, starts[-1]), False
-
-    def _one_event(self, data: bytes, start: int, end: int, border: int, events: list[Event]) -> int:
-        """Decodes what lies between braces that match; where to go on."""
-        piece = data[start:end]
-        try:
-            events.append(self._one.decode(piece))
-            return end
-        except (msgspec.ValidationError, RecursionError):
-            after = end
-        except (msgspec.MsgspecError, UnicodeError):
-            after = min(border, end)
-        self.lose(1, after - start, _DAMAGED)
-        return after
-
-    def _skip(self, data: bytes, start: int, end: int) -> None:
-        """Count bytes between events that do not belong there."""
-        if strange := len(data[start:end].strip(_SEPARATORS)):
-            self.lose(0, strange, "there are bytes between events that are none")
+            try:
+                events.append(self._one.decode(data[start:position]))
+            except UNREADABLE:
+                self.lose(1, position - start, _DAMAGED)
+        return events, position, True
 
     def lose(self, events: int, size: int, reason: str) -> None:
         """Counts events and bytes that could not be read, or that cannot be."""
         self._lost_events += events
         self._lost_bytes += size
-        self._reason(reason)
-
-    def _reason(self, reason: str) -> None:
-        if reason not in self._reasons:
-            self._reasons.append(reason)
+        self._reasons[reason] = None
 
 
 class Events(EventStream[Event, list[Event]]):
@@ -367,19 +326,3 @@ def halves(piece: bytes) -> tuple[bytes, bytes] | None:
     """Events with commas between them in two parts; None when there is no border in the second half."""
     border = _BORDER.search(piece, len(piece) // 2)
     return (piece[: border.start() + 1], piece[border.end() - 1 :]) if border else None
-
-
-def _closing(data: bytes, start: int, limit: int) -> int | None:
-    """Find where the object that begins at `start` ends; None when it does not end before the limit."""
-    depth = 0
-    for token in _TOKEN.finditer(data, start, limit):
-        letter = data[token.start()]
-        if letter in b"{[":
-            depth += 1
-        elif letter in b"}]":
-            depth -= 1
-            if depth <= 0:
-                return token.end()
-        elif token["open"] is not None:
-            return None
-    return None

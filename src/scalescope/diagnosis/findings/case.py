@@ -54,12 +54,7 @@ class Case:
 
     @cached_property
     def sharded(self) -> ShardedReplay | None:
-        """The step of FSDP2 on a GPU, where the simulator's rules explain it.
-
-        Over gloo collectives block: what they cost is what goes without them, and waiting for other ranks is not.
-        """
-        if self.explanation.device != "cuda":
-            return None
+        """The step of FSDP2 on a GPU, where the simulator's rules explain it."""
         found = sharded_replay_of(self.job, self.explanation)
         return found if found is not None and found.is_as_seen else None
 

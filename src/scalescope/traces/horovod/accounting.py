@@ -43,7 +43,7 @@ MOST_MESSAGES = 1_000_000
 _ALL_TIME = np.array([-np.inf]), np.array([np.inf])
 
 
-SAMPLED = 400_000  # Activities of which single times are kept, for medians
+SAMPLED = 100_000  # Activities from the first one on of which single times are kept, for medians
 SHOWN = 50  # Tensors that are reported
 _COSTS = [NEGOTIATION, QUEUE, DATA_WAIT, COPY_IN, COPY_OUT, COLLECTIVE]
 # A negotiation takes up to two cycles although nobody is late: one to ask and one to answer.
@@ -140,22 +140,16 @@ def count(
     )
 
 
-class _Sample(NamedTuple):
-    tensor: NDArray[np.int32]
-    group: NDArray[np.int8]
-    time: NDArray[np.float32]
-
-
 class TensorSums:
-    """Adds up blocks of activities; medians come from blocks taken at even distances."""
+    """Adds up activities; medians are those of the first ones."""
 
     def __init__(self) -> None:
         self.sizes = np.zeros(0, dtype=np.int64)  # The bytes of every tensor, -1 where unknown
         self._times = np.zeros((0, GROUPS))
         self._counts = np.zeros((0, GROUPS), dtype=np.int64)
         self._name = np.zeros(0, dtype=np.int64)
-        self._sample: list[_Sample] = []
-        self._blocks, self._stride = 0, 1
+        self._kinds_of = np.zeros(0, dtype=np.int64)  # Of the first activities: tensor and group, see `add`
+        self._times_of = np.zeros(0)
 
     def add(self, rows: Rows, groups: Numbers) -> None:
         """Counts some rows; `groups` tells what each of them is."""
@@ -169,11 +163,8 @@ class TensorSums:
         self._counts[:count] += np.bincount(key, minlength=count * GROUPS).reshape(count, GROUPS)
         named = (groups == OPERATION) | (groups == NEGOTIATION)
         self._name[rows.tensor[named]] = rows.name[named]
-        if self._blocks % self._stride == 0:
-            self._sample.append(_Sample(rows.tensor.astype(np.int32), groups.astype(np.int8), times.astype(np.float32)))
-            if sum(len(each.tensor) for each in self._sample) > SAMPLED and len(self._sample) > 1:
-                self._sample, self._stride = self._sample[::2], 2 * self._stride
-        self._blocks += 1
+        if len(self._times_of) < SAMPLED:
+            self._kinds_of, self._times_of = np.append(self._kinds_of, key), np.append(self._times_of, times)
 
     def see_sizes(self, rows: Rows) -> None:
         """Remembers how large tensors are."""
@@ -193,9 +184,8 @@ class TensorSums:
         costliest = costliest[self._counts[costliest].sum(axis=1) > 0]
         accounts = []
         for tensor in costliest.tolist():
-            mine = [(each, np.flatnonzero(each.tensor == tensor)) for each in self._sample]
-            kinds = np.concatenate([each.group[at] for each, at in mine])
-            times = [np.concatenate([each.time[at] for each, at in mine])[kinds == group] for group in range(GROUPS)]
+            own = np.flatnonzero(self._kinds_of // GROUPS == tensor)
+            times = [self._times_of[own][self._kinds_of[own] % GROUPS == group] for group in range(GROUPS)]
             # Of each group of activities, in seconds; 0 where there is none.
             medians = [float(np.median(some)) / 1e6 if len(some) else 0.0 for some in times]
             name = self._name[tensor]

@@ -111,12 +111,11 @@ def _begins(which: Numbers, idle: Numbers, may_be_first: NDArray[np.bool_]) -> l
     again[order[:-1][same]] = order[1:][same]
     before = np.full(len(which), -1)
     before[order[1:][same]] = order[:-1][same]
-    next_again, earlier = np.minimum.accumulate(again[::-1])[::-1].tolist(), before.tolist()
-    usual, pauses = may_be_first[which].tolist(), idle.tolist()
+    next_again = np.minimum.accumulate(again[::-1])[::-1]
     begins = [0]
-    while (begin := next_again[begins[-1]]) < len(which):
-        if not usual[begin]:
-            possible = range(max(earlier[begin], begins[-1]) + 1, begin + 1)
-            begin = max([at for at in possible if usual[at]] or possible, key=pauses.__getitem__)
+    while (begin := int(next_again[begins[-1]])) < len(which):
+        if not may_be_first[which[begin]]:
+            possible = range(max(int(before[begin]), begins[-1]) + 1, begin + 1)
+            begin = max([at for at in possible if may_be_first[which[at]]] or possible, key=idle.__getitem__)
         begins.append(begin)
     return begins

@@ -26,7 +26,6 @@ from scalescope.traces.trace import Activities, Parts, exposed_of, parts_of
 
 _STEPS_TOGETHER = 64
 _MOST_SPANS = 1000  # Of one activity; where there are more, those with the shortest gaps between them become one
-_MOST_COLLECTIVES = 2000
 _SHORTEST_LAG_S, _LONGEST_LAG_S = 1.0, 10.0  # How long before it runs work is launched at most; see launched_since()
 
 
@@ -146,7 +145,21 @@ def spans_of(
             Span(rank=rank, activity=activity, start_s=first, end_s=last)
             for first, last in zip(shown.starts.tolist(), shown.ends.tolist(), strict=True)
         ]
-    spans += _exchanges(found, rank, start_s, end_s, modules)
+    marks = found.collectives
+    for name, size, first, last in zip(marks.names, marks.bytes, marks.start_s, marks.end_s, strict=True):
+        if first < end_s and last > start_s:
+            shown_name = f"{name} of {module}" if (module := modules.get(first)) else name
+            start, end = max(start_s, first), min(end_s, last)
+            spans.append(
+                Span(
+                    rank=rank,
+                    activity="communication",
+                    start_s=start,
+                    end_s=end,
+                    name=shown_name,
+                    bytes=max(0, size),
+                )
+            )
     return tuple(sorted(spans, key=lambda span: (span.start_s, span.end_s)))
 
 
@@ -170,29 +183,6 @@ def _host_activities(found: Collector, within: tuple[float, float]) -> dict[Acti
         "copy": copies,
         "optimizer": optimizers,
     }
-
-
-def _exchanges(found: Collector, rank: int, start_s: float, end_s: float, modules: Mapping[float, str]) -> list[Span]:
-    marks = found.collectives
-    starts, ends = np.array(marks.start_s), np.array(marks.end_s)
-    seen = np.flatnonzero((starts < end_s) & (ends > start_s)).tolist()
-    if len(seen) > _MOST_COLLECTIVES:
-        merged = _merged(union(starts[seen], ends[seen]), start_s, end_s)
-        return [
-            Span(rank=rank, activity="communication", start_s=first, end_s=last)
-            for first, last in zip(merged.starts.tolist(), merged.ends.tolist(), strict=True)
-        ]
-    return [
-        Span(
-            rank=rank,
-            activity="communication",
-            start_s=max(start_s, float(starts[at])),
-            end_s=min(end_s, float(ends[at])),
-            name=f"{marks.names[at]} of {module}" if (module := modules.get(marks.start_s[at])) else marks.names[at],
-            bytes=max(0, marks.bytes[at]),
-        )
-        for at in seen
-    ]
 
 
 def _merged(moments: Intervals, start_s: float, end_s: float) -> Intervals:

@@ -31,19 +31,16 @@ BRIDGED_S = 20e-6
 _LATEST_US = 1e16
 _LONGEST_US = 1e12
 _TOGETHER = 1 << 15
-_MOST_LANES = 1024
 
 
 class Lanes:
-    """Moments by thread or stream; a file with endless threads is read as far as the first thousand."""
+    """Moments by thread or stream."""
 
     def __init__(self) -> None:
         self.moments: dict[int | str, Moments] = {}
 
     def add(self, lane: int | str, starts: Times, ends: Times) -> None:
         """Takes in intervals of one lane."""
-        if lane not in self.moments and len(self.moments) >= _MOST_LANES:
-            return
         self.moments.setdefault(lane, Moments()).add(starts, ends)
 
     def of(self, lane: int | str, within: tuple[float, float] = EVER) -> Intervals:
@@ -123,11 +120,9 @@ class Columns:
 
 
 class _LaneNumbers(dict[int | str, int]):
-    """Numbers threads and streams; those after the first thousand share one."""
+    """Numbers threads and streams."""
 
     def __missing__(self, lane: int | str) -> int:
-        if len(self) >= _MOST_LANES:
-            return _MOST_LANES
         self[lane] = number = len(self)
         return number
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from scalescope.errors import UsageError
-from scalescope.text import plain
 from scalescope.traces.event_stream import UNREADABLE
 
 NOT_A_NUMBER = math.nan
@@ -257,7 +255,7 @@ def facts_of(around: bytes, path: Path) -> Facts:
             info = value if isinstance(value, dict) else {}
         except (ValueError, RecursionError):
             info = {}
-    rank, world_size, backend = _count(info, "rank", path), _count(info, "world_size", path), info.get("backend")
+    rank, world_size, backend = _count(info, "rank"), _count(info, "world_size"), info.get("backend")
     named = _RANK_IN_NAME.search(path.name)
     base = _BASE.search(around)
     return Facts(
@@ -279,13 +277,7 @@ def _group_ranks(info: dict[str, Any]) -> dict[str, int]:
     return ranks
 
 
-def _count(info: dict[str, Any], name: str, path: Path) -> int | None:
-    """A number from 0; None where the trace does not say it."""
+def _count(info: dict[str, Any], name: str) -> int | None:
+    """A number from 0; None where the trace does not say one that can be."""
     value = info.get(name)
-    if not isinstance(value, int) or value < 0:
-        return None
-    if value > _MOST_RANKS:
-        raise UsageError(
-            f"'{plain(path.name)}' has a {name} above {_MOST_RANKS:,} in distributedInfo: name another trace"
-        )
-    return value
+    return value if isinstance(value, int) and 0 <= value <= _MOST_RANKS else None

@@ -30,7 +30,6 @@ class _Ranges(NamedTuple):
 
     starts: Times
     ends: Times
-    names: NDArray[np.object_]
     modules: NDArray[np.object_]
 
     def around(self, times: Times) -> NDArray[np.int64]:
@@ -110,18 +109,9 @@ def _fill(issued: Issued, operations: NDArray[np.object_], order: NDArray[np.int
 
 
 def _period(keys: Sequence[object]) -> int:
-    """The shortest distance at which a sequence repeats itself at least twice; 0 where it does not.
-
-    In linear time: `borders` holds, for each beginning of the sequence, how much of it returns at its own end.
-    """
-    borders = [0] * len(keys)
-    for at in range(1, len(keys)):
-        length = borders[at - 1]
-        while length and keys[at] != keys[length]:
-            length = borders[length - 1]
-        borders[at] = length + (keys[at] == keys[length])
-    period = len(keys) - borders[-1]
-    return period if 2 * period <= len(keys) else 0
+    """The shortest distance at which a sequence repeats itself at least twice; 0 where it does not."""
+    distances = (at for at in range(1, len(keys) // 2 + 1) if keys[at] == keys[0])
+    return next((at for at in distances if keys[at:] == keys[:-at]), 0)
 
 
 def blocked(found: Collector) -> Lanes:
@@ -151,18 +141,10 @@ def _parsed(name: str) -> tuple[str, str]:
 
 
 def _ranges(found: Collector, lane: int | str, names: tuple[str, ...]) -> _Ranges:
-    marks, rows = found.sharding, list[tuple[float, float, str, str]]()
-    for at, name in enumerate(marks.names):
-        kind, module = _parsed(name)
-        if kind in names and marks.lanes[at] == lane:
-            rows.append((marks.start_s[at], marks.end_s[at], kind, module))
-    rows.sort()
-    return _Ranges(
-        np.array([row[0] for row in rows], dtype=float),
-        np.array([row[1] for row in rows], dtype=float),
-        np.array([row[2] for row in rows], dtype=object),
-        np.array([row[3] for row in rows], dtype=object),
-    )
+    marks = found.sharding
+    own = [at for at in marks.by_start() if marks.lanes[at] == lane and _parsed(marks.names[at])[0] in names]
+    modules = np.array([_parsed(marks.names[at])[1] for at in own], dtype=object)
+    return _Ranges(np.array(marks.start_s)[own], np.array(marks.end_s)[own], modules)
 
 
 def _issues(
