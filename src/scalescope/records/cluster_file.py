@@ -25,7 +25,13 @@ _FIELDS = {
 }
 _KEYS = {field: key for key, field in _FIELDS.items()}
 _UNITS = {"bandwidth": (RATES, "200 Gbit/s"), "latency": (TIMES, "5 us"), "memory": (SIZES, "80 GiB")}
-_TABLES = {"inside": Link, "between": Link, "among": Among, "measured": Costs, "overlap": Overlap}
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "inside": Link,
+    "between": Link,
+    "among": Among,
+    "measured": Costs,
+    "overlap": Overlap,
+}
 
 
 def load_cluster(path: Path) -> Cluster:
