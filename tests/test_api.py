@@ -88,11 +88,9 @@ def test_a_verb_without_a_function_of_its_own_takes_its_arguments_by_place_and_b
         scalescope.api.report([table], [table])
 
 
-def test_an_unknown_keyword_is_refused_with_the_nearest_and_a_former_one_with_the_new() -> None:
+def test_an_unknown_keyword_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"there is no option 'lauches' \(did you mean launches"):
         scalescope.measure("mlp", lauches=2)
-    with pytest.raises(UsageError, match="'hold' is now 'knobs'"):
-        scalescope.tune("mlp", hold={"bucket_cap_mb": 4})
     with pytest.raises(UsageError, match="resume takes the folder"):
         scalescope.study("mlp", resume=True)
 

@@ -73,7 +73,6 @@ class Opt(NamedTuple):
     hidden: bool = False  # In no help: horovodrun has it
     also: tuple[Also, ...] = ()
     horovodrun: tuple[str, ...] = ()  # Flags of horovodrun with the same meaning
-    was: str = ""  # Former name, refused with the new one
 
 
 class Option(NamedTuple):
@@ -131,14 +130,11 @@ def read(request: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[str, A
         UsageError: A keyword is unknown, or a value cannot be read.
     """
     known, given = {option.keyword: option for option in options_of(request)}, _shortened(request, given)
-    former = {option.opt.was: option.keyword for option in known.values() if option.opt.was}
     fields: dict[str, Any] = {}
     for keyword, value in given.items():
         if keyword in known:
             if value not in EMPTY:
                 fields[known[keyword].field] = known[keyword].read(value)
-        elif keyword in former:
-            raise UsageError(f"'{keyword}' is now '{former[keyword]}': rename it")
         else:
             near = did_you_mean(keyword, known)
             raise UsageError(f"there is no option '{plain(keyword, 60)}'{near}: leave it out, or see --help")

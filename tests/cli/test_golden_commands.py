@@ -283,7 +283,6 @@ WRONG = [
     "tune mlp --method random",
     "tune mlp --offline --method online",
     "tune mlp --knob fusion_threshold_mb=2",
-    "tune mlp --hold bucket_cap_mb=2",
     "tune mlp --start-from nowhere",
     "tune --resume nowhere",
     "report",

@@ -222,8 +222,6 @@ def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
         (("--resume", "empty", "--max-samples", "5"), "leave --max-samples out"),
         (("--resume", "empty", "-o", "a"), "leave -o out"),
         (("cnn", "--unknown"), "--unknown"),
-        (("cnn", "--hold", "bucket_cap_mb=4"), "--hold is now --knob"),
-        (("cnn", "--hold=bucket_cap_mb=4"), "--hold is now --knob"),
         (("cnn", "--resume"), "--resume takes the folder"),
         (("cnn", "--watch", "50"), "--watch"),
     ],

@@ -61,7 +61,7 @@ def run(words: list[str]) -> int:
             options, command = as_typed_here(arguments[1:], command)
             arguments = ["tune", *options]
         _refuse_empty(arguments)
-        _refuse_former(arguments)
+        _refuse_bare_resume(arguments)
         with named_paths(words):
             result = application()(arguments, prog_name="scalescope", standalone_mode=False, obj=command)
     except _BadWords as problem:
@@ -90,12 +90,9 @@ def _refuse_empty(words: list[str]) -> None:
             raise UsageError(f"{word[:-1]} is empty: give it a value, or leave it out")
 
 
-def _refuse_former(words: list[str]) -> None:
-    """Options that have another name, or take a value, since an earlier version."""
+def _refuse_bare_resume(words: list[str]) -> None:
+    """--resume takes a folder."""
     verb = next((verb for verb in VERBS if verb.name in words[:1]), None)
-    for option in options_of(verb.request) if verb else ():
-        if option.opt.was and any(word.split("=")[0] == f"--{option.opt.was}" for word in words):
-            raise UsageError(f"--{option.opt.was} is now {option.flag}: type {option.flag} {option.opt.kind.metavar}")
     if verb and any(word == "--resume" and after[:1] in ("", "-") for word, after in pairwise([*words, ""])):
         raise UsageError(f"--resume takes the folder to resume: type scalescope {verb.name} --resume DIR")
 

@@ -78,7 +78,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
     # name=value texts: knobs that stay fixed
     knobs: A[
         tuple[str, ...],
-        Opt("Engine setting, fixed while tuning; repeatable.", ASSIGNMENTS, flag="--knob", was="hold"),
+        Opt("Engine setting, fixed while tuning; repeatable.", ASSIGNMENTS, flag="--knob"),
     ] = msgspec.field(name="hold", default=())
     search: A[
         tuple[str, ...],
