@@ -88,7 +88,7 @@ def test_some_disturbed_launches_trigger_a_warning_and_most_put_the_answer_in_do
         msgspec.structs.replace(run, load=busy if at < disturbed else calm) for at, run in enumerate(rounds(5)[:14])
     ]
     scaling = scaling_of(measurement(runs))
-    assert any(f"not quiet: in {disturbed} of 14 launches" in warning for warning in scaling.warnings) == warned
+    assert any(f"in {disturbed} of 14 launches: measure again" in warning for warning in scaling.warnings) == warned
     assert bool(scaling.doubt) == doubted
     if doubted:
         assert sentence(scaling).startswith(

@@ -16,7 +16,7 @@ from scalescope.records.prediction import STATED
 from scalescope.records.profile import ModelProfile, ProfilePoint, WorkloadSpec
 from scalescope.records.request import EstimateRequest
 from scalescope.simulator.compute import work
-from scalescope.text import assignment, plain
+from scalescope.text import plain
 from scalescope.units import check_counts, check_seconds, parse_seconds
 
 # Relative standard error of a step time that somebody states: three digits are usual, and devices differ.
@@ -176,22 +176,14 @@ def known_times(value: str | float | Mapping[int, float], batches: Sequence[int]
 
 def _step_times(value: str | float | Mapping[int, float]) -> dict[int, float]:
     """Seconds by batch; of one time without a batch by 0."""
-    if isinstance(value, Mapping):
-        check_counts(list(value), "--step-time")
-        return {batch: check_seconds(seconds, "--step-time") for batch, seconds in value.items()}
-    if not isinstance(value, str):
-        return {0: check_seconds(value, "--step-time")}
-    if "=" not in value and "," not in value:
-        return {0: parse_seconds(value, "--step-time")}
-    times_s: dict[int, float] = {}
-    for part in value.split(","):
-        batch, time = assignment(part, "--step-time", "32=97ms,64=180ms") if "=" in part else ("", part)
-        if not re.fullmatch("0*[1-9][0-9]{0,29}", batch):
+    if isinstance(value, str) and ("=" in value or "," in value):
+        parts = [part.partition("=") for part in value.split(",")]
+        if not all(re.fullmatch(r"\s*\d{1,9}\s*", batch) and time for batch, _, time in parts):
             raise UsageError(
                 f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{plain(value, 60)}'"
             )
-        (samples,) = check_counts((int(batch),), "--step-time: a batch")
-        if samples in times_s:
-            raise UsageError(f"--step-time gives batch {samples} twice: keep one of them")
-        times_s[samples] = parse_seconds(time, "--step-time")
-    return times_s
+        value = {int(batch): parse_seconds(time, "--step-time") for batch, _, time in parts}
+    if isinstance(value, Mapping):
+        check_counts(list(value), "--step-time")
+        return {batch: check_seconds(seconds, "--step-time") for batch, seconds in value.items()}
+    return {0: parse_seconds(value, "--step-time") if isinstance(value, str) else check_seconds(value, "--step-time")}

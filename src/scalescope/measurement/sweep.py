@@ -140,19 +140,13 @@ class _Rounds:
         return self._save(stopped)
 
     def _course(self) -> str:
-        """`6 launches at 2 points, 3 each; about 40 s.`"""
-        most, done, points = self._request.most_launches, len(self._runs), len(self._planned)
-        fewest = fewest_launches(self._request)
-        each = "one each" if most == 1 else f"{most} each" if fewest == most else f"{fewest} to {most} each"
-        least = "at least " if fewest < most else ""
-        text = f"{least}{plural(self._least, 'launch')} at {plural(points, 'point')}, {each}; "
-        if done >= self._least:
-            text += "all are there already."
-        else:
-            seconds = self._seconds_left(done + 1)
-            about = f"about {format_seconds(seconds)}" if seconds else "how long is known after the first"
-            text += (f"{done} are there already; " if done else "") + f"{least}{about}."
-        return text[0].upper() + text[1:]
+        """`6 launches at 2 points; 2 are there already; about 40 s.`"""
+        done, more = len(self._runs), fewest_launches(self._request) < self._request.most_launches
+        told = [f"{plural(self._least, 'launch')} {'or more ' if more else ''}at {plural(len(self._planned), 'point')}"]
+        told += [f"{done} are there already"] if done else []
+        seconds = self._seconds_left(done + 1) if done < self._least else None
+        told += [f"about {format_seconds(seconds)}"] if seconds else []
+        return "; ".join(told) + "."
 
     def _seconds_left(self, index: int) -> float | None:
         """About how long the launches from this one on take, by those before it."""
