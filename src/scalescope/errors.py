@@ -13,10 +13,6 @@ class UsageError(ScalescopeError):
     exit_code = 2
 
 
-class SeveralJobs(UsageError):
-    """Each of the named files is a job of its own; whoever can compare them does."""
-
-
 class OtherDevice(UsageError):
     """The profile is of another kind of device than the cluster; `instead` holds fields of a request that works."""
 

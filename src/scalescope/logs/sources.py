@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from scalescope.errors import SeveralJobs, UsageError
+from scalescope.errors import UsageError
 from scalescope.logs.cells import is_heading
 from scalescope.logs.curves import read_logs
 from scalescope.logs.files import UNDERSTOOD, head, record_kind
@@ -39,8 +39,9 @@ def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = 
     if kind == "log":
         return read_logs(files, np, pattern)
     if len(files) > 1:
-        raise SeveralJobs(
-            f"{len(files)} files of one kind, each {_NAMES[kind]}: explain one at a time, or several logs"
+        raise UsageError(
+            f"{len(files)} files, each {_NAMES[kind]}: explain one at a time, or see what changed with scalescope "
+            "compare"
         )
     if np or pattern:
         raise UsageError(f"--np and --pattern go with logs, '{plain(files[0].name)}' is {_NAMES[kind]}: leave them out")
