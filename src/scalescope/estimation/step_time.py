@@ -153,9 +153,7 @@ def check_device(request: EstimateRequest, described: Cluster | None, given: Mod
 
 
 def stated_warning(request: EstimateRequest) -> str:
-    """Warn that step times were given; empty where they were measured."""
-    if not request.step_time:
-        return ""
+    """Warn that step times were given."""
     source = request.profile or "counted on the model's layers"
     return f"{STATED}; what a step consists of: {source}"
 
@@ -178,7 +176,7 @@ def _step_times(value: str | float | Mapping[int, float]) -> dict[int, float]:
     """Seconds by batch; of one time without a batch by 0."""
     if isinstance(value, str) and ("=" in value or "," in value):
         parts = [part.partition("=") for part in value.split(",")]
-        if not all(re.fullmatch(r"\s*\d{1,9}\s*", batch) and time for batch, _, time in parts):
+        if not all(re.fullmatch(r"\s*0*[1-9][0-9]{0,8}\s*", batch) and time for batch, _, time in parts):
             raise UsageError(
                 f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{plain(value, 60)}'"
             )
