@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from scalescope import host
-from scalescope.errors import OtherDevice, UsageError
+from scalescope.errors import UsageError
 from scalescope.jobs.interpreter import torch_version
 from scalescope.records.cluster import Cluster, Device
 from scalescope.records.prediction import STATED
@@ -128,28 +128,18 @@ def on_gpu(request: EstimateRequest) -> bool:
 
 
 def check_device(request: EstimateRequest, described: Cluster | None, given: ModelProfile | None) -> None:
-    """Refuse a profile, given or taken here, of another kind of device than the cluster's.
-
-    Raises:
-        OtherDevice: With what to ask for instead.
-    """
+    """Refuse a profile, given or taken here, of another kind of device than the cluster's."""
     kind: Device = given.kind if given is not None else "gpu" if on_gpu(request) else "cpu"
     whose = f"{request.profile} is of a" if given is not None else "the profile would be of this machine's"
     if described is None:
         if kind == "gpu" and not on_gpu(request):
             raise UsageError(f"{whose} GPU and this machine has none: describe the machines that have, with --cluster")
-        return
-    if kind == described.device:
-        return
-    wanted = described.device.upper()
-    problem = f"{request.cluster} describes {wanted}s and {whose} {kind.upper()}"
-    if given is None and (described.device == "cpu" or host.gpus()):
-        device = "cpu" if described.device == "cpu" else "auto"
-        raise OtherDevice(f"{problem}: profile its {wanted}, --device {device}", device=device)
-    raise OtherDevice(
-        f"{problem}: give step times of one {wanted} with --step-time, or a profile of one with --profile",
-        step_time={min(request.batch): 0.02, max(request.batch): 0.097},  # the user puts in those of the device
-    )
+    elif kind != described.device:
+        wanted = described.device.upper()
+        instead = f"give step times of one {wanted}, --step-time 32=20ms,64=30ms, or a profile of one with --profile"
+        if given is None and (described.device == "cpu" or host.gpus()):
+            instead = f"profile its {wanted}, --device {'cpu' if described.device == 'cpu' else 'auto'}"
+        raise UsageError(f"{request.cluster} describes {wanted}s and {whose} {kind.upper()}: {instead}")
 
 
 def stated_warning(request: EstimateRequest) -> str:
