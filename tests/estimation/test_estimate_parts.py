@@ -181,12 +181,12 @@ def test_a_dry_run_lists_the_parts_of_an_estimate(tmp_path: Path, machine: Machi
     lines.append("map: ddp on 3 numbers of processes x 2 batch sizes")
     assert dry_run(asked) == lines
     verified = msgspec.structs.replace(asked, verify=2)
-    assert dry_run(verified) == [*lines, "verified: 2 cells, 3 launches each"]
+    assert dry_run(verified) == [*lines, "verified: 2 cells, 3 launches each on this machine"]
     save(proportional(8, 16, torch=torch_version()), tmp_path / "p.json")
     kept = str(tmp_path / "p.json")
     assert dry_run(msgspec.structs.replace(asked, profile=kept))[0] == f"profile of mlp: {kept}"
     known = dry_run(msgspec.structs.replace(asked, step_time={8: 0.02, 16: 0.03}))
-    assert known[0] == "profile of mlp: not taken, one process takes 20 ms with batch 8, 30 ms with batch 16"
+    assert known[0] == "profile of mlp: by --step-time"
     assert machine.tasks == []
 
 

@@ -12,7 +12,6 @@ from statistics import fmean
 import msgspec
 
 from scalescope import __version__, host
-from scalescope.errors import WorkFailed
 from scalescope.jobs.command import check_command_is_here
 from scalescope.jobs.folders import interrupted_in
 from scalescope.jobs.interpreter import torch_version
@@ -134,7 +133,7 @@ class _Rounds:
         for failure in self._failures:
             if failure.point not in measured:  # the whole fails; a launch that failed once is only a warning
                 kept = f"{len(measured)} of {len(self._planned)} points are kept in {self._folder}"
-                raise WorkFailed(_failed(failure, kept))
+                raise failure.error(failure.point.label, f"; {kept}")
         if request.trace:
             self._trace()
         return self._save(stopped)
@@ -197,7 +196,7 @@ class _Rounds:
         self._save("")
         hopeless = min(len(self._planned), _HOPELESS)
         if not self._runs and len({failure.point for failure in self._failures}) >= hopeless:
-            raise WorkFailed(_failed(self._failures[0], "nothing was measured"))
+            raise self._failures[0].error(self._failures[0].point.label, "; nothing was measured")
 
     def _save(self, stopped: str) -> Measurement:
         request, settings = self._request, self._settings
@@ -224,8 +223,3 @@ class _Rounds:
         )
         save(measurement, self._folder / "measurement.json")
         return measurement
-
-
-def _failed(failure: Failure, kept: str) -> str:
-    details = f"\n{failure.details}" if failure.details else ""
-    return f"{failure.point.label}: {failure.problem}; {kept}{details}"
