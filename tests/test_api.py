@@ -76,7 +76,7 @@ def test_every_option_is_typed_and_passed_by_one_name(verb: Verb) -> None:
     command = typer.main.get_command(application()).commands[verb.name]
     typed = {parameter.name for parameter in command.params} - {"context", "help_all", *verb.takes}
     passed = {option.keyword for option in options_of(verb.request) if not option.opt.after_dashes}
-    short = {"max_np", "max_batch", "offline"}
+    short = {"offline"}
     assert typed - short == passed - ({"model"} if verb.name == "explain" else set())
 
 

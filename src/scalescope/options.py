@@ -44,12 +44,11 @@ class Kind(NamedTuple):
 
 
 class Also(NamedTuple):
-    """Another flag that gives a field its value."""
+    """A flag that stands for an option with this value."""
 
     flag: str
     help: str
-    read: Callable[[str, str], Any]
-    metavar: str | None = None  # None: it takes no value
+    value: str
 
 
 class Opt(NamedTuple):
@@ -176,9 +175,8 @@ def parameters(request: type[msgspec.Struct], only: Sequence[str] = ()) -> list[
             )
         found.append(_parameter(option.keyword, annotation, info, default))
         for also in opt.also:
-            info = typer.Option(also.flag, help=also.help, metavar=also.metavar, rich_help_panel=opt.group or None)
-            name, is_flag = _name_of(also.flag), also.metavar is None
-            found.append(_parameter(name, bool if is_flag else str, info, False if is_flag else ""))
+            info = typer.Option(also.flag, help=also.help, rich_help_panel=opt.group or None)
+            found.append(_parameter(_name_of(also.flag), bool, info, False))
     return found
 
 
@@ -197,13 +195,10 @@ def _shortened(request: type[msgspec.Struct], given: Mapping[str, Any]) -> dict[
     given = dict(given)
     for option in options_of(request):
         for also in option.opt.also:
-            text = given.pop(_name_of(also.flag), None)
-            if text in EMPTY or text is False:
-                continue
-            value = option.read(also.read(text, also.flag))
-            if option.keyword in given and option.read(given[option.keyword]) != value:
-                raise UsageError(f"{also.flag} and {option.flag} contradict each other: keep one of them")
-            given[option.keyword] = value
+            if given.pop(_name_of(also.flag), False):
+                if given.get(option.keyword) not in (*EMPTY, also.value):
+                    raise UsageError(f"{also.flag} and {option.flag} contradict each other: keep one of them")
+                given[option.keyword] = also.value
     return given
 
 

@@ -53,8 +53,8 @@ def parse_counts(text: str, option: str) -> tuple[int, ...]:
 
     def series(match: re.Match[str]) -> str:
         """The numbers of `8,16,...,512`, or its own text, which is none."""
-        first, second, last = map(int, match.groups())
-        if not 0 < first < second < last:
+        first, second, last = check_counts(tuple(map(int, match.groups())), option)
+        if not first < second < last:
             return match[0]
         numbers: Sequence[int] = range(first, last + 1, second - first)
         if second % first == 0:
@@ -64,7 +64,7 @@ def parse_counts(text: str, option: str) -> tuple[int, ...]:
         return ",".join(map(str, check_counts(numbers, option))) if numbers[-1] == last else match[0]
 
     counts: set[int] = set()
-    for part in re.sub(r"(\d{1,9}),(\d{1,9}),\.\.\.,(\d{1,9})", series, re.sub(r"\s", "", text)).split(","):
+    for part in re.sub(r"(\d{1,30}),(\d{1,30}),\.\.\.,(\d{1,30})", series, re.sub(r"\s", "", text)).split(","):
         match = re.fullmatch(r"(\d{1,30})(?:\.\.(\d{1,30}))?", part)
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if low > high:

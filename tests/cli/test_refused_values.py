@@ -18,18 +18,19 @@ TRAINING = ("--", sys.executable, "train.py")
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["estimate", "mlp", "--max-np", "99999999999"], "--max-np takes a whole number up to 100,000, not 999"),
         (["estimate", "mlp", "--np", "1..99999999999"], "--np takes whole numbers from 1 to 999,999,999"),
         (["estimate", "mlp", "--np", "1..200000"], "--np names 200,000 numbers: name at most 100,000"),
-        (["estimate", "mlp", "--max-batch", "99999999999"], "--max-batch takes a whole number up to 999,999,999"),
         (["estimate", "mlp", "--batch", "99999999999"], "--batch takes whole numbers from 1 to 999,999,999"),
         (["estimate", "mlp", "--batch", "8,16,...,8589934592"], "--batch takes whole numbers from 1 to 999,999,999"),
         (["estimate", "mlp", "--np", "1..9" + "9" * 5000], "--np takes whole numbers"),
-        (["estimate", "mlp", "--max-np", "99999", "--batch", "1..1000"], "99,999,000 cells: ask for at most 1,000,000"),
+        (["estimate", "mlp", "--np", "1..99999", "--batch", "1..1000"], "99,999,000 cells: ask for at most 1,000,000"),
         (["estimate", "mlp", "--repeats", HUGE], "--repeats takes a whole number up to 999,999,999"),
         (["estimate", "mlp", "--seconds", HUGE + "h"], "--seconds takes a time above 0 and below 30 years"),
-        (["estimate", "mlp", "--step-time", "32=97ms,32=98ms"], "--step-time gives batch 32 twice: keep one"),
-        (["estimate", "mlp", "--step-time", f"{HUGE}=97ms"], "--step-time: a batch takes whole numbers from 1 to 999"),
+        (
+            ["estimate", "mlp", "--step-time", "32=97ms,32=98ms"],
+            "--step-time names a batch twice in '32=97ms,32=98ms': keep one",
+        ),
+        (["estimate", "mlp", "--step-time", f"{HUGE}=97ms"], "--step-time takes one time, or BATCH=TIME for each"),
         (
             ["measure", "mlp", "--learning-rate", "nan"],
             "--learning-rate takes a number from 0 on, such as 0.1, not nan",

@@ -153,7 +153,6 @@ BAD = {
         "no knob 'bucket' (did you mean bucket_cap_mb",
     ),
     "an unknown engine": (["estimate", "mlp", "--engine", "none"], "--engine takes ddp, horovod or fsdp2"),
-    "both ways to say np": (["estimate", "mlp", "--np", "2", "--max-np", "2"], "contradict each other: keep one"),
     "a bad fraction": (["estimate", "mlp", "--efficiency", "80"], "--efficiency takes a fraction"),
     "no such backend": (["probe", "--backend", "smoke"], "there is no backend 'smoke'"),
     "nccl without GPUs": (["probe", "--backend", "nccl", "--device", "cpu"], "nccl needs GPUs"),

@@ -27,7 +27,7 @@ def as_typed_here(words: Sequence[str], command: tuple[str, ...]) -> tuple[list[
     ours: dict[str, str] = {}
     for option in (*options_of(TuneRequest), *options_of(RunOptions)):
         takes_value |= {name: not option.opt.kind.is_flag for name in (option.flag, option.opt.short) if name}
-        takes_value |= {also.flag: also.metavar is not None for also in option.opt.also}
+        takes_value |= {also.flag: False for also in option.opt.also}
         ours |= dict.fromkeys(option.opt.horovodrun, option.flag)
     knobs = {f"--{knob.name.replace('_', '-')}": knob for engine in ENGINES.values() for knob in engine.knobs}
     switches = {

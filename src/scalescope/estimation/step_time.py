@@ -170,7 +170,9 @@ def _step_times(value: str | float | Mapping[int, float]) -> dict[int, float]:
             raise UsageError(
                 f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{plain(value, 60)}'"
             )
-        value = {int(batch): parse_seconds(time, "--step-time") for batch, _, time in parts}
+        shown, value = plain(value, 60), {int(batch): parse_seconds(time, "--step-time") for batch, _, time in parts}
+        if len(value) < len(parts):
+            raise UsageError(f"--step-time names a batch twice in '{shown}': keep one of them")
     if isinstance(value, Mapping):
         check_counts(list(value), "--step-time")
         return {batch: check_seconds(seconds, "--step-time") for batch, seconds in value.items()}

@@ -21,7 +21,6 @@ from scalescope.options import (
     TEXTS,
     VARIABLES,
     WORDS,
-    Also,
     Kind,
     Opt,
     choice,
@@ -34,7 +33,7 @@ from scalescope.records.store import Record
 from scalescope.records.training_name import training_name
 from scalescope.stats import FEWEST
 from scalescope.text import listed, plain
-from scalescope.units import MOST_COUNTS, MOST_PER_HOST, doublings
+from scalescope.units import MOST_PER_HOST
 
 FORMATS = ("html", "png", "svg", "pdf")  # Of pictures
 USUAL_FORMATS = ("html", "png")
@@ -387,34 +386,9 @@ class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
     # Empty: as many as the cluster has slots
     np: A[
         tuple[int, ...],
-        Opt(
-            "Numbers of processes: 1..32 or 1,2,4 (default: all slots).",
-            COUNTS,
-            also=(
-                Also(
-                    "--max-np",
-                    "Short for --np 1..N.",
-                    lambda text, flag: range(1, count(most=MOST_COUNTS).read(text, flag) + 1),
-                    "N",
-                ),
-            ),
-        ),
+        Opt("Numbers of processes: 1..32 or 1,2,4 (default: all slots).", COUNTS),
     ] = ()
-    batch: A[
-        tuple[int, ...],
-        Opt(
-            "Batch sizes: 32,64 or 8,16,...,512.",
-            COUNTS,
-            also=(
-                Also(
-                    "--max-batch",
-                    "Batch sizes 1, 2, 4, ... up to N.",
-                    lambda text, flag: doublings(COUNT.read(text, flag)),
-                    "N",
-                ),
-            ),
-        ),
-    ] = (8, 16, 32, 64, 128, 256, 512)
+    batch: A[tuple[int, ...], Opt("Batch sizes: 32,64 or 8,16,...,512.", COUNTS)] = (8, 16, 32, 64, 128, 256, 512)
     scaling: Scaling = ("weak",)
     engine: A[str, Opt("ddp, horovod or fsdp2, or several in one map: ddp,fsdp2.", TEXT)] = "ddp"
     knobs: Knobs = ()

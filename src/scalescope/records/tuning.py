@@ -72,7 +72,7 @@ class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
             choice("online", "offline", "native"),
             group="Search",
             of_run=True,
-            also=(Also("--offline", "Short for --method offline.", lambda _text, _flag: "offline"),),
+            also=(Also("--offline", "Short for --method offline.", "offline"),),
         ),
     ] = None
     # name=value texts: knobs that stay fixed
