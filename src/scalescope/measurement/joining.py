@@ -62,7 +62,7 @@ def difference(old: Part, new: Part) -> str:
 
 
 def _setup(part: Part) -> dict[str, object]:
-    """What must be equal, by name, as far as the folder tells it."""
+    """Settings that must be equal, by name, as far as the folder tells them."""
     runs, plan, here = part.measurement.runs, part.plan, part.here
     told: dict[str, object] = {}
     if plan:

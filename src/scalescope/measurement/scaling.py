@@ -136,7 +136,7 @@ def _unlike_hosts(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def _foreign_load(runs: Sequence[Run]) -> tuple[str, bool]:
-    """What other programs took of the machine, if it is worth a word, and whether they did in most launches."""
+    """The share of the machine that other programs took, in words if worth any, and whether in most launches."""
     loads = [run.load for run in runs if run.load]
     busy = [load for load in loads if load.foreign_cores > _BUSY * load.cores]
     if not busy:
