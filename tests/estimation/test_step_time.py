@@ -85,7 +85,7 @@ def test_a_profile_of_another_torch_gives_its_shares(tmp_path: Path) -> None:
         ("97ms", {"batch": "32,64"}, "add --batch 32"),
         ("fast", {"batch": "32"}, "--step-time takes a time above 0"),
         ("x=97ms", {}, "BATCH=TIME for each such as 32=97ms,64=180ms, not 'x=97ms'"),
-        ("97ms,64=180ms", {}, "one time, or BATCH=TIME for each"),
+        ("97ms,64=180ms", {}, "--step-time takes NAME=VALUE, for example 32=97ms,64=180ms"),
         ("32=97ms,64=90ms", {}, "batch 64 takes less time than batch 32"),
         ("97ms", {"batch": "32", "verify": 2}, "--verify measures on this machine"),
     ],

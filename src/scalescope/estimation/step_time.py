@@ -16,7 +16,7 @@ from scalescope.records.prediction import STATED
 from scalescope.records.profile import ModelProfile, ProfilePoint, WorkloadSpec
 from scalescope.records.request import EstimateRequest
 from scalescope.simulator.compute import work
-from scalescope.text import plain
+from scalescope.text import assignment, plain
 from scalescope.units import check_counts, check_seconds, parse_seconds
 
 # Relative standard error of a step time that somebody states: three digits are usual, and devices differ.
@@ -165,12 +165,12 @@ def known_times(value: str | float | Mapping[int, float], batches: Sequence[int]
 def _step_times(value: str | float | Mapping[int, float]) -> dict[int, float]:
     """Seconds by batch; of one time without a batch by 0."""
     if isinstance(value, str) and ("=" in value or "," in value):
-        parts = [part.partition("=") for part in value.split(",")]
-        if not all(re.fullmatch(r"\s*0*[1-9][0-9]{0,8}\s*", batch) and time for batch, _, time in parts):
+        parts = [assignment(part, "--step-time", "32=97ms,64=180ms") for part in value.split(",")]
+        if not all(re.fullmatch("0*[1-9][0-9]{0,8}", batch) for batch, _ in parts):
             raise UsageError(
                 f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{plain(value, 60)}'"
             )
-        shown, value = plain(value, 60), {int(batch): parse_seconds(time, "--step-time") for batch, _, time in parts}
+        shown, value = plain(value, 60), {int(batch): parse_seconds(time, "--step-time") for batch, time in parts}
         if len(value) < len(parts):
             raise UsageError(f"--step-time names a batch twice in '{shown}': keep one of them")
     if isinstance(value, Mapping):
