@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import platform
 import shutil
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from scalescope.cli import run
 from scalescope.estimation.begun import unfinished_estimate
 from scalescope.jobs.folders import held
 from scalescope.records.cluster_file import load_cluster
-from scalescope.records.prediction import Prediction
+from scalescope.records.prediction import Prediction, Residual
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimatePlan
 from scalescope.records.run import Run
@@ -97,12 +98,30 @@ def test_the_map_has_every_cell_with_its_interval(estimated) -> None:
     )
 
 
-def test_what_was_verified_is_told(estimated) -> None:
-    _, document, _ = estimated
+def test_what_was_verified_is_remembered_for_the_next_estimate(estimated, monkeypatch: pytest.MonkeyPatch) -> None:
+    line, document, cache = estimated
     (check,) = document["checks"]
     assert check["np"] == 2
     assert check["measured_s"] > 0
     assert check["inside"] == (check["low_s"] <= check["measured_s"] <= check["high_s"])
+    kept = load_lines(cache / "scalescope" / "residuals-v2.jsonl", Residual)
+    quiet = load(line.folder / "out" / "estimate.json", Prediction).checks[0].disturbed is False
+    trusted = not document["doubts"] or document["checks"][0]["disturbed"]
+    assert len(kept) == int(quiet and trusted)  # on a busy machine nothing is remembered
+    remembered = cache / "scalescope" / "residuals-v2.jsonl"
+    remembered.parent.mkdir(parents=True, exist_ok=True)
+    residual = Residual(
+        hostname=platform.node(), engine="ddp", model="mlp", checks=1, log_error=0.1, seconds_since_epoch=0
+    )
+    remembered.write_bytes(b"damaged\n" + msgspec.json.encode(residual) + b"\n")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    with contextlib.chdir(line.folder):
+        later = api.estimate("mlp", np=(1, 2), batch=(16,), profile="out/profile.json", seconds=2.0, folder="again")
+    assert later.calibration is not None
+    assert later.calibration.estimates == 1
+    assert any("1 damaged lines" in warning for warning in later.warnings)
+    assert [(cell.np, cell.batch) for cell in later.cells] == [(1, 16), (2, 16)]
+    assert later.cells[0].speedup == pytest.approx(1)
 
 
 def test_profile_and_links_serve_for_another_map(estimated) -> None:

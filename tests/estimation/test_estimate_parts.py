@@ -1,5 +1,6 @@
 """An estimate from its request to its files; a profile, a probe and launches are played."""
 
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,16 +14,16 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.estimation import estimate as estimating
 from scalescope.estimation import places
-from scalescope.estimation.estimate import dry_run, estimate
+from scalescope.estimation.estimate import checked, dry_run, estimate
 from scalescope.estimation.profile_blocks import ProfileTask, Sharding
 from scalescope.jobs.interpreter import torch_version
 from scalescope.jobs.rank_program import starting_s
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
-from scalescope.records.prediction import Check, Prediction
+from scalescope.records.prediction import Calibration, Check, Prediction, Residual
 from scalescope.records.profile import ModelProfile, WorkloadSpec
 from scalescope.records.request import EstimatePlan, EstimateRequest, Fingerprint, ProbeRequest
-from scalescope.records.store import load, save
+from scalescope.records.store import append, load, load_lines, save
 from simulator.made import described, point, profile, proportional
 from told import Told
 
@@ -162,6 +163,19 @@ def test_blocks_that_were_measured_again_are_noted(tmp_path: Path, machine: Mach
     told = Told()
     estimate(request(tmp_path), told)
     assert told.notes == ["Profile: 3 blocks of steps measured again, other programs were busy."]
+
+
+def test_earlier_checks_count_here_and_not_on_a_cluster_that_is_described(tmp_path: Path, machine: Machine) -> None:
+    cache = tmp_path / "cache" / "scalescope" / "residuals-v2.jsonl"
+    kept: Any = {"hostname": platform.node(), "engine": "ddp", "model": "mlp"}
+    append(Residual(**kept, checks=1, log_error=0.2, seconds_since_epoch=0.0), cache)
+    made = estimate(request(tmp_path), Told())
+    assert made.calibration is not None
+    file = tmp_path / "cluster.toml"
+    write_cluster(machine.cluster, file)
+    other = estimate(request(tmp_path, cluster=str(file), folder=str(tmp_path / "other")), Told())
+    assert other.calibration is None
+    assert len(machine.probes) == 1
 
 
 def test_a_profile_with_more_threads_than_cores_is_warned_about(tmp_path: Path, machine: Machine) -> None:
@@ -320,3 +334,20 @@ def test_checks_correct_the_map_and_are_remembered(tmp_path: Path, monkeypatch: 
     ]
     assert len(made.checks) == 1
     assert made.correction > 1
+    (kept,) = load_lines(tmp_path / "cache" / "scalescope" / "residuals-v2.jsonl", Residual)
+    assert (kept.engine, kept.model, kept.checks) == ("ddp", "mlp", 1)
+    assert kept.log_error == pytest.approx(0.0953, rel=1e-3)
+
+
+def test_a_map_that_is_not_trusted_teaches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "cache" / "scalescope" / "residuals-v2.jsonl"
+    plain = estimate(request(tmp_path), Told())
+    ran(monkeypatch, plain, 1.1)
+    rest: Any = (proportional(8, 128), 1, described(slots=4), tmp_path, Told())
+    doubted = checked(request(tmp_path), msgspec.structs.replace(plain, doubts=("busy",)), *rest)
+    assert not cache.exists()
+    assert doubted.doubts == ("busy",)
+    known = Calibration(estimates=1, factor=1.1, spread=0.1, mean_error=0.1)
+    checked(request(tmp_path), msgspec.structs.replace(plain, calibration=known), *rest)
+    (kept,) = load_lines(cache, Residual)
+    assert kept.log_error == pytest.approx(2 * 0.0953, rel=1e-3), "over what was predicted without the factor"

@@ -83,7 +83,9 @@ def test_the_device_is_the_clusters_or_this_machines(monkeypatch: pytest.MonkeyP
 
 
 def test_stated_times_are_warned_about_with_their_source() -> None:
-    told = EstimateRequest(workload=MLP, step_time={8: 1.0})
+    asked = EstimateRequest(workload=MLP)
+    assert stated_warning(asked) == ""
+    told = msgspec.structs.replace(asked, step_time={8: 1.0})
     assert stated_warning(told).endswith("what a step consists of: counted on the model's layers")
     assert stated_warning(msgspec.structs.replace(told, profile="p.json")).endswith("consists of: p.json")
 

@@ -29,6 +29,7 @@ FORMATS = {
     "prediction": 1,
     "profile": 1,
     "rank_zero": 1,
+    "residual": 2,
     "run": 1,
     "sample": 1,
     "scaling": 2,
@@ -142,5 +143,7 @@ def test_numbers_of_a_request_are_those_that_its_help_names() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_new_record_has_the_current_format_and_a_read_one_its_own(version: int) -> None:
-    made = scaling.Scaling(what="", source="table", curves=(), version=version)
+    made = prediction.Residual(
+        hostname="h", engine="ddp", model="m", checks=1, log_error=0.1, seconds_since_epoch=1.0, version=version
+    )
     assert made.version == (version or 2)

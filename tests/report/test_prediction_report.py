@@ -160,6 +160,10 @@ def test_a_correction_that_reads_as_1_is_none() -> None:
         words = sentence(msgspec.structs.replace(wrong, correction=factor))
         assert "; the intervals are wider now. cnn with ddp" in words
         assert "corrected" not in words
+    assert wrong.calibration
+    for factor, said in ((0.9996, "on average; a spread of 3.1 % is left"), (1.002, "multiplied by 1.002 for that, a")):
+        known = msgspec.structs.replace(wrong.calibration, factor=factor)
+        assert said in "\n".join(facts(msgspec.structs.replace(wrong, calibration=known)))
 
 
 def test_the_lines_below_tell_advice_trust_and_checks() -> None:
@@ -169,6 +173,10 @@ def test_the_lines_below_tell_advice_trust_and_checks() -> None:
         "the highest throughput of the map; the fastest cell that keeps 80 % efficiency" in text
     )
     assert "largest efficient number of processes: 8, with an efficiency of 80 % or more" in text
+    assert (
+        "- 12 estimates checked here so far: wrong by 5.8 % on average; steps are multiplied by 1.042 for that, "
+        "a spread of 3.1 % is left" in text
+    )
     assert "- 4 cells run for real: wrong by 4.5 % on average, 12.0 % at worst; 3 of 4 inside" in text
     assert "weak 8 256 237 ms (223-252) 212 ms (208-218) +12.0 no" in text
     assert "strong 4 16 20.6 ms (19.6-21.7) 20.4 ms (20.0-21.0) +1.0 yes" in text

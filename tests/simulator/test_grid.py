@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.records.job import Knobs
-from scalescope.records.prediction import Cell, Prediction
+from scalescope.records.prediction import Calibration, Cell, Prediction
 from scalescope.records.profile import ProfilePoint
 from scalescope.records.request import EFFICIENCY_GOAL, ScalingKind
 from scalescope.simulator.grid import Question, largest_batch, predict
@@ -210,7 +210,8 @@ def test_an_efficiency_that_the_interval_does_not_tell_from_the_goal_is_not_one_
     efficiency = 8 / 9.6
     found = asked(profile=WIDE, np=(1, 2), efficiency_goal=1.02 * efficiency)
     assert (found.recommended.np, found.most_efficient_np) == (2, 2)
-    exact = asked(profile=WIDE, np=(1, 2), efficiency_goal=1.19 * efficiency)
+    surer = Calibration(estimates=9, factor=1.0, spread=0.0, mean_error=0.0)
+    exact = asked(profile=WIDE, np=(1, 2), efficiency_goal=1.1 * efficiency, calibration=surer)
     assert (exact.recommended.np, exact.most_efficient_np) == (1, 1)
 
 
@@ -286,6 +287,21 @@ def test_an_interval_grows_beyond_the_measured_batches() -> None:
     assert widths[3] < widths[4] < widths[5]
 
 
+WRONG = Calibration(estimates=6, factor=1.25, spread=0.1, mean_error=0.2)
+
+
+def test_calibration_moves_several_processes_and_leaves_one_alone() -> None:
+    plain, moved = asked(), asked(calibration=WRONG)
+    assert cell(moved, 1) == cell(plain, 1)
+    before, after = cell(plain, 4), cell(moved, 4)
+    assert after.step_s == pytest.approx(1.25 * before.step_s)
+    assert after.exposed_s == pytest.approx(1.25 * before.exposed_s)
+    assert after.speedup == pytest.approx(before.speedup / 1.25)
+    assert after.throughput == pytest.approx(before.throughput / 1.25)
+    assert after.high_s / after.step_s > before.high_s / before.step_s
+    assert (moved.residual, moved.calibration) == (0.1, WRONG)
+
+
 def test_what_is_doubtful_is_said() -> None:
     doubtful = profile(point(8, outlying=True, foreign_cores=0.9))
     found = asked(profile=doubtful).warnings
@@ -328,17 +344,18 @@ def test_a_map_of_disturbed_parts_is_not_trusted_and_recommends_nothing() -> Non
     st.lists(st.integers(1, 32), min_size=1, max_size=4, unique=True),
     st.lists(st.integers(1, 300), min_size=1, max_size=3, unique=True),
     st.sampled_from(["ddp", "horovod"]),
+    st.floats(0, 0.3),
     st.floats(0.01, 100),
 )
-def test_every_cell_lies_in_its_interval_and_agrees_with_itself(np, batches, engine, rate) -> None:
+def test_every_cell_lies_in_its_interval_and_agrees_with_itself(np, batches, engine, spread, rate) -> None:
     found = asked(
         np=tuple(np),
         batches=tuple(batches),
         cluster=described(rate, slots=4, nodes=8),
         knobs=Knobs(engine=engine),
         scalings=("weak",),
+        calibration=Calibration(estimates=1, factor=1.0, spread=spread, mean_error=0.0),
     )
-    spread = find_engine(engine).model_error
     assert len(found.cells) == len(np) * len(batches)
     for one in found.cells:
         assert 0 < one.low_s <= one.step_s <= one.high_s

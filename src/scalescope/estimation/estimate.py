@@ -13,6 +13,7 @@ from scalescope.engines import choices, exchanging, find_engine
 from scalescope.engines.base import SHARDING, parse_knobs
 from scalescope.errors import UsageError
 from scalescope.estimation.begun import is_begun, unfinished_estimate
+from scalescope.estimation.calibration import calibration, remember
 from scalescope.estimation.link_probe import USUAL_OPERATIONS
 from scalescope.estimation.places import place_here, processes_of, slots_here, this_machine, threads_of
 from scalescope.estimation.profile import check_profile, launches_of, of_one_pass, take_profile
@@ -115,8 +116,9 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
                 probed.append(this_machine(request, exchange.backend, used, *where))
             cluster = _joined(probed)
         write_cluster(cluster, folder / CLUSTER)
-        predictions = []
+        predictions, unread = [], ""
         for knobs in asked_knobs:
+            known, unread = calibration(knobs.engine, profile.workload.model) if described is None else (None, "")
             question = Question(
                 profile=profile,
                 cluster=cluster,
@@ -124,19 +126,16 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
                 np=processes,
                 batches=request.batch,
                 scalings=request.scaling,
+                calibration=known,
                 efficiency_goal=request.efficiency,
                 accumulate=request.trained.accumulate,
             )
             predictions.append(predict(question))
         prediction = together(predictions)
-        cores, warnings = host.cores().physical, list(prediction.warnings)
+        cores, few_cores = host.cores().physical, ""
         if threads > cores and not request.profile and profile.kind == "cpu":
-            warnings.append(
-                f"the profile used {threads} threads on {cores} cores: take it on a machine like the cluster's"
-            )
-        if request.step_time:
-            warnings.append(stated_warning(request))
-        prediction = msgspec.structs.replace(prediction, warnings=tuple(warnings))
+            few_cores = f"the profile used {threads} threads on {cores} cores: take it on a machine like the cluster's"
+        prediction = _with_warnings(prediction, unread, few_cores, stated_warning(request))
         save(prediction, folder / PREDICTION)
         if request.verify:
             if advice := prediction.recommended:
@@ -163,7 +162,7 @@ def checked(
     folder: Path,
     progress: Progress,
 ) -> Prediction:
-    """Run the cells that decide, and correct the map by them."""
+    """Run the cells that decide, remember how wrong the map was, and correct it."""
     place = place_here(request)
     if request.cluster and place.hosts and cluster.slots_per_node != place.hosts[0].slots:
         raise UsageError(
@@ -171,7 +170,16 @@ def checked(
             f"{place.hosts[0].slots}: verify with the same, --hosts NAME:{cluster.slots_per_node},..."
         )
     checks = run_checks(request, prediction, profile, threads, slots_here(request), folder, progress, place)
-    return corrected(prediction, checks, answered=(cluster.disturbed,))
+    unwritten = ""
+    if prediction.trusted:
+        factor = prediction.calibration.factor if prediction.calibration else 1.0
+        unwritten = remember(checks, factor, prediction.engine, prediction.what)
+    return _with_warnings(corrected(prediction, checks, answered=(cluster.disturbed,)), unwritten)
+
+
+def _with_warnings(prediction: Prediction, *warnings: str) -> Prediction:
+    more = (warning for warning in warnings if warning)
+    return msgspec.structs.replace(prediction, warnings=(*prediction.warnings, *more))
 
 
 def dry_run(request: EstimateRequest) -> list[str]:

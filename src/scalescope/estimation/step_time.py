@@ -143,7 +143,9 @@ def check_device(request: EstimateRequest, described: Cluster | None, given: Mod
 
 
 def stated_warning(request: EstimateRequest) -> str:
-    """Warn that step times were given."""
+    """Warn that step times were given; empty where they were measured."""
+    if not request.step_time:
+        return ""
     source = request.profile or "counted on the model's layers"
     return f"{STATED}; what a step consists of: {source}"
 

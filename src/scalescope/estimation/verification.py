@@ -9,6 +9,7 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.errors import UsageError
+from scalescope.estimation.calibration import BELIEF
 from scalescope.estimation.profile import USUAL_SPREAD
 from scalescope.jobs.rank_program import Place
 from scalescope.measurement.sweep import continue_measurement, measure
@@ -24,7 +25,6 @@ from scalescope.units import format_share
 
 _BLOCKS_S = 4.0  # Of interleaved blocks in each launch
 _PUSHES = (0.5, 1.0, 2.0, 4.0)  # Half-widths by which a cell is moved to see whether the recommendation changes
-_BELIEF = 3  # Checks that it takes until what they say in the middle counts half, while all lie inside
 _CONFIRMING = 2  # Undisturbed checks that make up for a disturbed probe
 _OFF = math.log(1.25)  # A check that a corrected map still misses by more is a reason not to trust it
 
@@ -179,7 +179,7 @@ def corrected(prediction: Prediction, checks: Sequence[Check], answered: Collect
     quiet = [check for check in checks if not check.disturbed]
     wrong = any(not check.inside for check in quiet)
     middle = median(check.log_error for check in quiet) if quiet else 0.0
-    shift = middle if wrong else middle * len(quiet) / (len(quiet) + _BELIEF)
+    shift = middle if wrong else middle * len(quiet) / (len(quiet) + BELIEF)
     left = {id(check): abs(check.log_error - shift) for check in checks}
     wider = max([1.0, *(left[id(check)] / max(math.log(check.high_s / check.predicted_s), 1e-9) for check in checks)])
     measured = {(check.np, check.batch): check for check in quiet}

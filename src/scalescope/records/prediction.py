@@ -110,8 +110,22 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return self.low_s <= self.measured_s <= self.high_s
 
 
+class Residual(Record, frozen=True, kw_only=True, tag="residual"):
+    """Error of one estimate, kept on this machine for later ones."""
+
+    # Version 1 kept every check on its own, those of disturbed probes too: it is not read any more.
+    current_version: ClassVar[int] = 2
+
+    hostname: str
+    engine: str
+    model: str
+    checks: int
+    log_error: float  # Median over its checks: natural logarithm of measured over predicted (uncalibrated)
+    seconds_since_epoch: float
+
+
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """Correction by earlier checks of this engine on this machine, as earlier versions kept them."""
+    """Correction by earlier checks of this engine on this machine."""
 
     estimates: int  # That were checked
     factor: float  # Predicted steps were multiplied by it

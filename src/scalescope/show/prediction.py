@@ -537,12 +537,20 @@ def _too_large(prediction: Prediction) -> str:
 
 
 def trust_words(prediction: Prediction) -> str:
-    """Say how a prediction can be checked; empty where it was."""
-    if prediction.checks:
-        return ""
-    if prediction.is_stated:  # --verify would measure another device than the one of the step times
-        return "predicted only: to check a setting, run scalescope measure where the step times were taken"
-    return "nothing was verified here yet: --verify 3 runs three cells for real"
+    """Say how wrong the last checks were; empty when this map has the first ones."""
+    known = prediction.calibration
+    if known is None:
+        if prediction.checks:
+            return ""
+        if prediction.is_stated:  # --verify would measure another device than the one of the step times
+            return "predicted only: to check a setting, run scalescope measure where the step times were taken"
+        return "nothing was verified here yet: --verify 3 runs three cells for real"
+    factor = f"{known.factor:.3f}"
+    corrected = "" if factor == "1.000" else f"steps are multiplied by {factor} for that, "
+    return (
+        f"{plural(known.estimates, 'estimate')} checked here so far: wrong by {_percent(known.mean_error)} on average; "
+        f"{corrected}a spread of {_percent(known.spread)} is left"
+    )
 
 
 def check_words(prediction: Prediction) -> str:

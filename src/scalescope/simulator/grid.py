@@ -10,7 +10,7 @@ from scalescope.engines import find_engine
 from scalescope.errors import UsageError
 from scalescope.records.cluster import Cluster
 from scalescope.records.job import Knobs
-from scalescope.records.prediction import Advice, Cell, Prediction, device_hours
+from scalescope.records.prediction import Advice, Calibration, Cell, Prediction, device_hours
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EFFICIENCY_GOAL, ScalingKind
 from scalescope.records.run import QUIET
@@ -38,6 +38,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     np: tuple[int, ...]
     batches: tuple[int, ...]  # Per process for weak scaling, of all processes for strong scaling
     scalings: tuple[ScalingKind, ...] = ("weak",)
+    calibration: Calibration | None = None
     efficiency_goal: float = EFFICIENCY_GOAL
     accumulate: int = 1  # Passes that the batch of each process is split into
 
@@ -79,6 +80,7 @@ def predict(question: Question) -> Prediction:
         most_efficient_np=most_efficient(cells, question.efficiency_goal),
         efficiency_goal=question.efficiency_goal,
         residual=_spread(question),
+        calibration=question.calibration,
         own_s=_own_s(question, most),
         profile_batches=tuple(point.batch for point in profile.points),
         interpolation_error=profile.interpolation_error,
@@ -107,6 +109,7 @@ def together(predictions: Sequence[Prediction]) -> Prediction:
         recommended=None if doubts else recommend(cells, first.efficiency_goal, first.slots_per_node),
         most_efficient_np=most_efficient(cells, first.efficiency_goal),
         residual=max(each.residual for each in predictions),
+        calibration=None,
         own_s=0.0,
         warnings=tuple(dict.fromkeys(warning for each in predictions for warning in each.warnings)),
         doubts=doubts,
@@ -127,7 +130,7 @@ def _own_s(question: Question, most: int) -> float:
 
 
 def _spread(question: Question) -> float:
-    return find_engine(question.knobs.engine).model_error
+    return question.calibration.spread if question.calibration else find_engine(question.knobs.engine).model_error
 
 
 def _cells(question: Question, scaling: ScalingKind) -> list[Cell]:
@@ -154,7 +157,8 @@ def _chunk(question: Question, scaling: ScalingKind, wanted: Sequence[tuple[int,
     exchange = find_engine(question.knobs.engine).exchange(profile, question.knobs.values)
     passes = question.accumulate
     made = steps(profile, cluster, exchange, ranks, batches, passes)
-    seconds = made.step_s
+    factor = np.where(ranks > 1, question.calibration.factor if question.calibration else 1.0, 1.0)
+    seconds = made.step_s * factor
     alone = work(profile, totals if scaling == "strong" else batches, passes)
     batches_of_pass, totals_of_pass = -(-batches // passes), -(-totals // passes)
     speedup = alone.step_s / seconds * (1 if scaling == "strong" else ranks)
@@ -184,8 +188,8 @@ def _chunk(question: Question, scaling: ScalingKind, wanted: Sequence[tuple[int,
         speedup * ratio_half,
         speedup / ranks,
         rates,
-        made.exposed_s,
-        made.outcome.hidden_s,
+        made.exposed_s * factor,
+        made.outcome.hidden_s * factor,
         np.round(made.memory_bytes).astype(int),
         device_hours(ranks, rates),
         fits,
