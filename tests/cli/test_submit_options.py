@@ -36,6 +36,15 @@ def test_a_dry_run_shows_the_script_its_node_hours_and_its_launches(scalescope: 
     assert list(scalescope.folder.iterdir()) == []
 
 
+def test_a_job_for_every_point_has_the_nodes_that_it_needs(scalescope: CommandLine) -> None:
+    shown = scalescope.in_this_process("measure", "cnn", *JOB, "--np", "1,2,6", "--per-point").stdout
+    assert re.findall(r"--nodes=(\d+)", shown) == ["1", "1", "3"]
+    first, *others = commands(shown)
+    assert value(first, "--np") == "1"
+    assert [(words[1], value(words, "--np")) for words in others] == [("--resume", "2"), ("--resume", "6")]
+    assert "# 3 jobs: 5 node-hours for every hour" in shown
+
+
 @pytest.mark.parametrize(
     ("options", "launcher"),
     [
@@ -74,7 +83,9 @@ def test_values_of_variables_are_in_no_script(scalescope: CommandLine) -> None:
         (("measure", "mlp", "--submit", "slurm"), "say how many processes a node of the job takes: --per-node 8"),
         (("measure", "mlp", "--nodes", "1,2"), "--nodes needs the number of processes on each: add --per-node"),
         (("measure", "mlp", "--nodes", "1,2", "--np", "2", "--per-node", "1"), "leave --np out"),
-        (("tune", "mlp", "--no-wait"), "--no-wait goes with a job: add --submit slurm, or leave it out"),
+        (("measure", "mlp", "--patience", "5m"), "--patience goes with a job: add --submit slurm, or leave it out"),
+        (("measure", "mlp", "--per-point"), "--per-point goes with a job"),
+        (("tune", "mlp", "--no-wait"), "--no-wait goes with a job"),
         (("tune", "mlp", "--nodes", "1,2", "--per-node", "2"), "--np takes one number of processes"),
         (("measure", "mlp", "--submit", "slurm", "--per-node", "1", "--hosts", "a:1"), "leave --hosts out"),
         (("measure", "mlp", *JOB, "--np", "2,4"), "--np 2,4 has no baseline"),

@@ -31,7 +31,7 @@ class Scripted(Slurm):
     def __init__(self, folder: Path, job: str, answers: Sequence[str]) -> None:
         self._folder, self._job, self._answers, self._last = folder, job, list(answers), 16
 
-    def submit(self, script: str) -> tuple[str, ...]:
+    def submit(self, script: str, after: str = "") -> tuple[str, ...]:
         self._last += 1
         return "sh", "-c", f'cd "$(dirname {script})"; {self._job or "true"}; echo {self._last}'
 
@@ -129,7 +129,13 @@ def test_a_scheduler_that_is_silent_for_a_while_is_asked_again(scalescope: Comma
     assert "ended with FAILED" in scalescope.in_this_process(*JOB, "--verbose", code=1).stderr
 
 
-def test_a_job_that_would_never_start_is_cancelled(scalescope: CommandLine, slurm_that) -> None:
+def test_a_job_that_waits_too_long_or_for_ever_is_cancelled(scalescope: CommandLine, slurm_that) -> None:
+    slurm_that("", shows("PENDING", "Resources"))
+    told = scalescope.in_this_process(*JOB, "--patience", "1s", code=1).stderr
+    assert re.search(
+        r"waited longer than --patience .*Resources.* scalescope measure --resume out submits it again", told
+    )
+    (scalescope.folder / "cancelled-17").unlink()
     slurm_that("", shows("PENDING", "PartitionNodeLimit"))
     never = scalescope.in_this_process(*JOB, code=2).stderr  # in the same folder, where nothing has begun
     assert "would never start job 17 (PartitionNodeLimit), so it was cancelled: change --nodes" in never
@@ -148,11 +154,21 @@ def test_a_job_whose_nodes_are_not_given_back_is_over_when_its_command_is(scales
 def test_jobs_that_cannot_be_cancelled_are_not_called_cancelled(
     scalescope: CommandLine, slurm_that, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slurm_that("", shows("PENDING", "PartitionNodeLimit"))
+    slurm_that("", shows("PENDING", "Resources"))
     monkeypatch.setattr(Scripted, "cancel", lambda self, job_ids: ("sh", "-c", SILENT, *job_ids))
-    told = scalescope.in_this_process(*JOB, code=1).stderr
+    told = scalescope.in_this_process(*JOB, "--patience", "1s", code=1).stderr
     assert "so jobs are left in the queue: cancel them later with " in told
     assert "was cancelled" not in told
+
+
+def test_what_one_job_of_a_curve_left_undone_a_later_one_has_done(scalescope: CommandLine, slurm_that) -> None:
+    """A job for every point: each resumes the measurement, and so makes launches that the one before it missed."""
+    slurm_that(f"cp -r {KEPT}/. . && touch job-17.out", shows("TIMEOUT"), shows("COMPLETED"))
+    each = ("measure", "mlp", "--np", "1,2", "--per-node", "1", "--per-point", *JOB[6:], "--formats", "html")
+    assert "Records: out" in scalescope.in_this_process(*each).stdout
+    slurm_that("touch plan.json job-19.out", shows("TIMEOUT"), shows("NODE_FAIL"))
+    told = scalescope.in_this_process(*each[:-3], "other", code=1).stderr
+    assert "job 17 (np 1) reached its time limit" in told, "the first that failed"
 
 
 def test_what_was_said_once_is_submitted_again(scalescope: CommandLine, slurm_that) -> None:
@@ -185,7 +201,7 @@ def test_a_folder_of_no_job_is_not_collected(scalescope: CommandLine) -> None:
     told = scalescope.in_this_process("probe", "--resume", "out", code=2).stderr
     assert "out holds no submitted probe: type its command again" in told
     told = scalescope.in_this_process("measure", "--resume", "out", "--no-wait", code=2).stderr
-    assert "was not made by a submitted job: leave --no-wait out" in told
+    assert "was not made by a submitted job: leave --no-wait and --patience out" in told
 
 
 def test_what_a_job_left_is_shown_and_more_points_get_the_nodes_that_they_need(

@@ -149,6 +149,21 @@ def test_one_job_measures_all_numbers_of_nodes_with_a_torchrun_on_each(login: Lo
     assert len(json.loads((out / "submission.json").read_bytes())["jobs"]) == 1
 
 
+def test_a_job_for_every_point_adds_to_one_curve_with_plain_srun(login: Login) -> None:
+    asked = ("--np", "1,3", "--per-node", "2", "--per-point", "--launcher", "srun", "-o", "out")
+    done = login("measure", *MODEL, "--json", "--submit", "slurm", *asked)
+    points = json.loads(done.stdout)["points"]
+    assert {(point["np"], point["nodes"]) for point in points} == {(1, 1), (3, 2)}
+    assert {point["threads_per_rank"] for point in points} == {1}
+    jobs = json.loads((login.folder / "out" / "submission.json").read_bytes())["jobs"]
+    assert [(job["what"], job["nodes"], job["ended"]["word"]) for job in jobs] == [
+        ("np 1", 1, "COMPLETED"),
+        ("np 3", 2, "COMPLETED"),
+    ]
+    three = next(point for point in points if point["np"] == 3)
+    assert "srun --ntasks 3" in (login.folder / "out" / three["folder"] / "command.txt").read_text()
+
+
 def test_the_line_of_a_course_with_its_library_and_exports_is_submitted_and_collected_later(
     login: Login, scripts: Path
 ) -> None:
@@ -235,6 +250,22 @@ def test_ctrl_c_cancels_the_job_and_a_closed_terminal_leaves_it(login: Login) ->
     assert login.state(login.job("left")) in ("PENDING", "RUNNING")
 
 
+def test_jobs_that_wait_too_long_are_cancelled_with_the_reason_and_can_be_submitted_again(login: Login) -> None:
+    """A job for each of two points: the second attempt of both counts, not how the first one ended."""
+    blocking = login.slurm_says("sbatch", "--parsable", "--nodes=4", "--wrap", "sleep 300").strip()
+    login.wait_for(lambda: login.state(blocking) == "RUNNING")
+    asked = ("--np", "1,2", "--per-node", "1", "--per-point", "--submit", "slurm", "--patience", "2s", "-o", "out")
+    refused = login("measure", *MODEL, *asked, code=1).stderr
+    assert re.search(r"job \d+ waited longer than --patience .* \((Resources|Priority)\) and was cancelled", refused)
+    assert [login.state(login.job(number=number)) for number in (0, 1)] == ["CANCELLED"] * 2
+    login.slurm_says("scancel", blocking)
+    points = json.loads(login("measure", "--resume", "out", "--json").stdout)["points"]
+    assert {(point["np"], point["nodes"]) for point in points} == {(1, 1), (2, 2)}
+    jobs = json.loads((login.folder / "out" / "submission.json").read_bytes())["jobs"]
+    scripts = [(job["script"], job["ended"]["word"]) for job in jobs]
+    assert scripts == [(f"job-np{np}.sh", word) for word in ("CANCELLED", "COMPLETED") for np in (1, 2)]
+
+
 def test_a_folder_that_nodes_do_not_see_is_named(login: Login) -> None:
     """A folder that the login node alone has: its nodes find no place for the job's output."""
     private = login.slurm.private
@@ -286,7 +317,7 @@ def test_jobs_that_are_cancelled_or_lose_a_node_or_a_link_keep_what_was_finished
 
 
 def test_a_job_that_reached_its_time_limit_is_resumed_in_another_one(late: Login) -> None:
-    said = collected(late, "out", "reached its time limit")
+    said = collected(late, "out", "reached its time limit of 60 s")
     assert "what was finished is kept; resume with: scalescope measure --resume out" in said
     kept = late.runs()
     assert 1 <= kept < 60

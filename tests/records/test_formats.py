@@ -90,6 +90,7 @@ UNSAID: list[tuple[type[Any], dict[str, Any]]] = [
             "from_start": False,
             "cpu_detail": False,
             "no_wait": False,
+            "per_point": False,
         },
     ),
     (Plan, {"version": 0, "steps": 0, "first_round": 1}),

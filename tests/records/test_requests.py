@@ -94,6 +94,7 @@ def test_requests_that_launch_pass_on_the_options_of_launches() -> None:
         "per_node": 4,
         "submit": "slurm",
         "site": "site.toml",
+        "patience_s": 60.0,
         "no_wait": True,
     }
     for request in (MeasureRequest(**said), TuneRequest(**said), StudyRequest(**said)):

@@ -227,6 +227,7 @@ def test_a_time_limit_is_written_in_whole_minutes(seconds: float, clock: str) ->
 
 def test_a_job_may_wait_for_another_one() -> None:
     slurm = find_scheduler("slurm")
+    assert slurm.submit("job.sh", "17") == ("sbatch", "--parsable", "--dependency=afterany:17", "job.sh")
     assert slurm.submit("job.sh") == ("sbatch", "--parsable", "job.sh")
     assert (slurm.job_id("17\n"), slurm.job_id("sbatch: lua: hello\n18;cluster2\n")) == ("17", "18")
     assert slurm.cancel(["17", "18"]) == ("scancel", "17", "18")

@@ -23,8 +23,8 @@ class Scripted(Slurm):
     def __init__(self, submits: str = "", asked: Sequence[str] = (), cancels: str = "") -> None:
         self._submits, self._asked, self._cancels = submits, asked, cancels
 
-    def submit(self, script: str) -> tuple[str, ...]:
-        return "sh", "-c", self._submits, script
+    def submit(self, script: str, after: str = "") -> tuple[str, ...]:
+        return "sh", "-c", self._submits, script, after
 
     def questions(self, job_id: str) -> tuple[tuple[str, ...], ...]:
         return tuple(("sh", "-c", line, job_id) for line in self._asked)
@@ -34,8 +34,8 @@ class Scripted(Slurm):
 
 
 def test_a_submitted_script_has_the_id_that_is_printed(tmp_path: Path) -> None:
-    printed = 'echo "sbatch: hello from the site" >&2; echo "17;cluster"; test "$0" = job.sh'
-    assert submit(Scripted(printed), Path("job.sh")) == "17"
+    printed = 'echo "sbatch: hello from the site" >&2; echo "17;cluster"; test "$0" = job.sh && test "$1" = 16'
+    assert submit(Scripted(printed), Path("job.sh"), after="16") == "17"
 
 
 def test_a_refusal_is_an_error_of_the_request() -> None:

@@ -10,12 +10,13 @@ from scalescope.engines import PLAIN, exchanging
 from scalescope.errors import UsageError
 from scalescope.jobs.command import uses_placeholder
 from scalescope.jobs.own_ranks import is_launch_line
-from scalescope.options import options_of, read
+from scalescope.options import flags, options_of, read
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import ExplainRequest, MeasureRequest, TrainingRequest
 from scalescope.records.site import Site, load_site
 from scalescope.workloads import spec_from_options
 
+_OF_JOBS = ("patience_s", "no_wait", "per_point")  # Options of jobs that are submitted
 FEWEST_STEPS = 5  # In fewer steps a steady state cannot be told from warm-up
 
 
@@ -49,8 +50,11 @@ def in_nodes(request: type[msgspec.Struct], fields: dict[str, Any]) -> dict[str,
     if site.gpus_per_node and "per_node" not in fields:
         fields["per_node"] = site.gpus_per_node
     if not fields.get("submit"):
-        if fields.get("no_wait"):
-            raise UsageError("--no-wait goes with a job: add --submit slurm, or leave it out")
+        only = [
+            flag for flag, option in flags(request).values() if option.field in _OF_JOBS and fields.get(option.field)
+        ]
+        if only:
+            raise UsageError(f"{only[0]} goes with a job: add --submit slurm, or leave it out")
     elif fields.get("hosts"):
         raise UsageError("the job gets its hosts from the scheduler: leave --hosts out, and say --nodes and --per-node")
     elif not fields.get("per_node"):

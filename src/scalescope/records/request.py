@@ -152,6 +152,18 @@ class WorkRequest(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Opt("Account, partition, time, modules and the like of jobs, as TOML.", FILE, group="Launch"),
     ] = ""
+    patience_s: A[
+        float | None,
+        Opt(
+            "Cancel a submitted job that still waits in the queue after this long (default: never).",
+            SECONDS,
+            flag="--patience",
+            group="Launch",
+            of_run=True,
+            again=True,
+            rare=True,
+        ),
+    ] = None
     no_wait: A[
         bool,
         Opt(
@@ -286,6 +298,16 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
             _RELATIVE_TO,
             flag="--relative-to",
             group="Statistics",
+            rare=True,
+        ),
+    ] = False
+    per_point: A[
+        bool,
+        Opt(
+            "Submit a job for every number of processes, one after another, each with the nodes that it needs.",
+            FLAG,
+            group="Launch",
+            of_run=True,
             rare=True,
         ),
     ] = False

@@ -8,7 +8,7 @@ from scalescope.records.site import Site
 from scalescope.records.store import Record
 
 SUBMISSION = "submission.json"  # The record, in the result folder
-NO_WAIT = "no_wait"  # The option of whoever submits or collects, not of the job
+WAITING = ("patience_s", "no_wait")  # Options of whoever waits, not of the job
 
 
 class BatchJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class SubmittedJob(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     script: str  # In the folder
-    what: str = ""  # Its part of the work; empty: all of it, as every job does since there is one at a time
+    what: str = ""  # Its part of the work, such as np 8; empty: all of it
     nodes: int
     ended: JobState | None = None  # None: not seen yet
 
@@ -64,3 +64,8 @@ class Submission(Record, frozen=True, kw_only=True, tag="submission"):
     cwd: str
     asked: dict[str, Any]  # The request, without the values of its variables
     jobs: tuple[SubmittedJob, ...] = ()
+
+    @property
+    def open_jobs(self) -> tuple[SubmittedJob, ...]:
+        """Those that were not seen to end."""
+        return tuple(job for job in self.jobs if job.ended is None)

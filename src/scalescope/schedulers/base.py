@@ -30,8 +30,8 @@ class Scheduler(Protocol):
     def script(self, job: BatchJob) -> str:
         """Describe the job so that a person can read, edit and submit it."""
 
-    def submit(self, script: str) -> tuple[str, ...]:
-        """The command that submits a script."""
+    def submit(self, script: str, after: str = "") -> tuple[str, ...]:
+        """The command that submits a script; it does not start before job `after` has ended."""
 
     def job_id(self, printed: str) -> str:
         """The id of the job in what that command printed; empty where it tells none."""

@@ -23,14 +23,14 @@ def check_scheduler(scheduler: Scheduler) -> None:
         )
 
 
-def submit(scheduler: Scheduler, script: Path) -> str:
+def submit(scheduler: Scheduler, script: Path, after: str = "") -> str:
     """Submit a script; the id of its job.
 
     Raises:
         UsageError: The scheduler refused it: its own words, and the setting to change.
         WorkFailed: It does not answer.
     """
-    done = _run(scheduler.submit(str(script)))
+    done = _run(scheduler.submit(str(script), after))
     job_id = scheduler.job_id(done.stdout) if done.returncode == 0 else ""
     if not job_id:
         if scheduler.is_silent(done.stderr):

@@ -60,9 +60,9 @@ class Slurm:
         header = [shell_of(job), *(f"#SBATCH {option}" for option in (*options, *site.extra))]
         return "\n".join([*header, "", *commands_of(job), ""])
 
-    def submit(self, script: str) -> tuple[str, ...]:
+    def submit(self, script: str, after: str = "") -> tuple[str, ...]:
         """`sbatch job.sh`."""
-        return self.program, "--parsable", script
+        return self.program, "--parsable", *([f"--dependency=afterany:{after}"] if after else []), script
 
     def job_id(self, printed: str) -> str:
         """`17`, or `17;cluster`."""

@@ -4,14 +4,16 @@ from typing import Any
 
 from scalescope.records.submission import Submission
 from scalescope.show.document import Document
-from scalescope.text import plural
+from scalescope.text import listed, plural
 
 
 def document(submission: Submission) -> Document:
-    """Name the job that was submitted last."""
-    job = submission.jobs[-1]
+    """Name the jobs that were not seen to end."""
+    jobs = submission.open_jobs
+    named = [f"{job.id}" + (f" ({job.what})" if job.what else "") for job in jobs]
+    many, nodes = "jobs" if len(jobs) > 1 else "job", max((job.nodes for job in jobs), default=0)
     return Document(
-        answer=f"Submitted to {submission.scheduler}: job {job.id}, {plural(job.nodes, 'node')}.",
+        answer=f"Submitted to {submission.scheduler}: {many} {listed(named)}, {plural(nodes, 'node')}.",
         json=lambda: submission_json(submission),
     )
 

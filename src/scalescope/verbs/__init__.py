@@ -15,7 +15,7 @@ from scalescope.errors import ScalescopeError, UsageError
 from scalescope.options import EMPTY, flags, read
 from scalescope.progress import Progress
 from scalescope.records.store import load
-from scalescope.records.submission import NO_WAIT, SUBMISSION, Submission
+from scalescope.records.submission import SUBMISSION, WAITING, Submission
 from scalescope.verbs.verb import Verb
 
 _NAMES = ("study", "estimate", "probe", "measure", "explain", "tune", "report", "compare", "doctor")  # As help has them
@@ -43,8 +43,8 @@ def resume_verb(verb: Verb, folder: Path, limits: Mapping[str, Any], progress: P
 
         if jobs := jobs_elsewhere(verb, folder, limits):
             return collected(jobs, dict(limits), progress)
-    if limits.get(NO_WAIT):
-        raise UsageError(f"{folder} was not made by a submitted job: leave --no-wait out")
+    if any(limits.get(name) for name in WAITING):
+        raise UsageError(f"{folder} was not made by a submitted job: leave --no-wait and --patience out")
     if verb.resume is None:
         raise UsageError(f"{folder} holds no submitted {verb.name}: type its command again")
     return verb.resume(folder, limits, progress)

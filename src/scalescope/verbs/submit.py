@@ -21,10 +21,11 @@ from scalescope.progress import Progress
 from scalescope.records.site import Site, load_site
 from scalescope.records.store import load, writing
 from scalescope.records.study import StudyRequest
-from scalescope.records.submission import NO_WAIT, SUBMISSION, BatchJob, Submission
+from scalescope.records.submission import SUBMISSION, WAITING, BatchJob, Submission
 from scalescope.schedulers import Scheduler, find_scheduler
 from scalescope.schedulers.queue import check_scheduler
 from scalescope.show import document_of
+from scalescope.text import plural
 from scalescope.units import digits
 from scalescope.verbs.submitted import Jobs, Script
 from scalescope.verbs.verb import Ending, Verb, folder_command
@@ -39,11 +40,11 @@ def submit_verb(verb: Verb, request: Any, progress: Progress) -> Any:
     with result_folder(verb.name, request.folder) as folder:
         jobs = Jobs(verb, folder, _submission(verb, request, folder))
         before = load(folder / SUBMISSION, Submission) if (folder / SUBMISSION).exists() else None
-        if (before and any(job.ended is None for job in before.jobs)) or (folder / "plan.json").exists():
+        if (before and before.open_jobs) or (folder / "plan.json").exists():
             raise UsageError(f"{folder} already holds results: resume them with {jobs.resume}, or choose another -o")
         _write_variables(getattr(request, "env", {}), folder)
-        jobs.enqueue(_asked(verb, request, folder))
-    return jobs.collect(progress, wait=not request.no_wait)
+        jobs.enqueue(_scripts(verb, request, folder))
+    return jobs.collect(progress, request.patience_s, wait=not request.no_wait)
 
 
 def jobs_elsewhere(verb: Verb, folder: Path, limits: Mapping[str, Any]) -> Jobs | None:
@@ -55,16 +56,13 @@ def jobs_elsewhere(verb: Verb, folder: Path, limits: Mapping[str, Any]) -> Jobs 
 
 
 def planned(verb: Verb, request: Any) -> Iterator[str]:
-    """Lines of a dry run: the script of the job, and what it costs."""
+    """Lines of a dry run: the job scripts, and what they cost."""
     *_, costs = _planned_inside(verb, request)
-    script = _asked(verb, request, Path(request.folder or f"results/{verb.name}").absolute())
-    yield f"# {script.name}"
-    yield script.text
-    if (time_s := _site(request).time_s) is None:
-        yield f"# 1 job: {script.nodes} node-hours for every hour; no time limit but that of the partition"
-    else:
-        hours = time_s / 3600
-        yield f"# 1 job: at most {digits(hours * script.nodes)} node-hours ({script.nodes} x {hours:.3g} h)"
+    scripts = _scripts(verb, request, Path(request.folder or f"results/{verb.name}").absolute())
+    for script in scripts:
+        yield f"# {script.name}"
+        yield script.text
+    yield _node_hours([script.nodes for script in scripts], _site(request))
     yield costs if costs.startswith("#") else f"# {costs}"
 
 
@@ -80,37 +78,40 @@ def _is_made_here(jobs: Jobs, limits: Mapping[str, Any]) -> bool:
     here = os.environ.get(find_scheduler(jobs.submission.scheduler).job_variable, "")
     if not here or here in {job.id for job in jobs.submission.jobs}:
         return bool(here)
-    return not jobs.is_open and bool(limits or not jobs.is_done) and not limits.get(NO_WAIT)
+    return not jobs.open and bool(limits or not jobs.is_done) and not any(limits.get(name) for name in WAITING)
 
 
 def collected(jobs: Jobs, limits: dict[str, Any], progress: Progress) -> Any:
     """Wait for jobs that are there; submit another one for what is missing, or for what `limits` add."""
-    wait = not limits.pop(NO_WAIT, False)
+    wait, patience_s = not limits.pop("no_wait", False), limits.pop("patience_s", None)
     check_scheduler(find_scheduler(jobs.submission.scheduler))
-    if jobs.is_open:
+    if jobs.open:
         if limits:
-            raise UsageError(f"job {jobs.last.id} may still work in {jobs.folder}: see its end with {jobs.resume}")
-        jobs.see_end()
-        # What it left, or how it ended, is told once: the next --resume submits what is missing.
-        return jobs.collect(progress, wait=wait) if jobs.is_open else jobs.left()
+            raise UsageError(f"{jobs.named} may still work in {jobs.folder}: see its end with {jobs.resume}")
+        jobs.see_ends()
+        # What they left, or how they ended, is told once: the next --resume submits what is missing.
+        return jobs.collect(progress, patience_s, wait=wait) if jobs.open else jobs.left()
     if jobs.is_done and not limits:
         return jobs.left()
     with held(jobs.folder):
         jobs.check_unchanged()
         jobs.enqueue(_missing(jobs, limits))
-    return jobs.collect(progress, wait=wait)
+    return jobs.collect(progress, patience_s, wait=wait)
 
 
-def _missing(jobs: Jobs, limits: dict[str, Any]) -> Script:
-    """The script for what is missing: the last one once more, or where something was begun one that resumes it."""
-    verb, folder, submission, last = jobs.verb, jobs.folder, jobs.submission, jobs.last
+def _missing(jobs: Jobs, limits: dict[str, Any]) -> list[Script]:
+    """Scripts for what is missing: those that did not end well once more, or where something was begun the rest."""
+    verb, folder, submission = jobs.verb, jobs.folder, jobs.submission
     if verb.resume is None or not (folder / "plan.json").exists():
-        return Script(last.script, last.nodes, (folder / last.script).read_text())
+        failed = {job.script: job for job in submission.jobs if not (job.ended and job.ended.state == "done")}
+        return [Script(job.script, job.what, job.nodes, (folder / name).read_text()) for name, job in failed.items()]
+    if submission.asked.get("per_point"):  # points of jobs that did not run are not in the plan yet
+        limits.setdefault("np", tuple(submission.asked["np"]))
     counts = limits.get("np", ())
     most = max(counts, default=1) if isinstance(counts, tuple) else counts
-    nodes = max(-(-most // submission.per_node), *(job.nodes for job in submission.jobs))
+    nodes = max([-(-most // submission.per_node), *(job.nodes for job in submission.jobs)])
     words = (*_program(verb), "--resume", str(folder), *typed_limits(verb.request, limits))
-    return _script(submission, folder, f"job-{len(submission.jobs) + 1}.sh", nodes, words)
+    return [_script(submission, folder, f"job-{len(submission.jobs) + 1}.sh", "", nodes, words)]
 
 
 # What is submitted
@@ -130,14 +131,25 @@ def _submission(verb: Verb, request: Any, folder: Path) -> Submission:
     )
 
 
-def _asked(verb: Verb, request: Any, folder: Path) -> Script:
-    """The script for all of the request: its own command, without what concerns the queue."""
-    nodes = max(request.nodes, default=0) or -(-max(_counts(request)) // request.per_node)
-    text = typed(_program(verb), verb.request, _inside(request, folder), whole=True)
-    return _script(_submission(verb, request, folder), folder, "job.sh", nodes, shlex.split(text))
+def _scripts(verb: Verb, request: Any, folder: Path) -> list[Script]:
+    """One job for everything, or one for every number of processes, of which all but the first add to the folder."""
+    submission = _submission(verb, request, folder)
+
+    def script(name: str, what: str, np: int, words: Sequence[str]) -> Script:
+        nodes = max(request.nodes, default=0) or -(-np // request.per_node)
+        return _script(submission, folder, name, what, nodes, words)
+
+    if not getattr(request, "per_point", False):
+        return [script("job.sh", "", max(_counts(request)), _words(verb, request, folder))]
+    first, *others = sorted(_counts(request))
+    more = (*_program(verb), "--resume", str(folder), "--np")
+    return [
+        script(f"job-np{first}.sh", f"np {first}", first, _words(verb, request, folder, np=(first,))),
+        *(script(f"job-np{np}.sh", f"np {np}", np, (*more, str(np))) for np in others),
+    ]
 
 
-def _script(submission: Submission, folder: Path, name: str, nodes: int, words: Sequence[str]) -> Script:
+def _script(submission: Submission, folder: Path, name: str, what: str, nodes: int, words: Sequence[str]) -> Script:
     job = BatchJob(
         name=f"scalescope-{submission.verb}",
         command=tuple(words),
@@ -149,12 +161,18 @@ def _script(submission: Submission, folder: Path, name: str, nodes: int, words: 
         cores_per_rank=submission.cores_per_rank,
         site=submission.site,
     )
-    return Script(name, nodes, find_scheduler(submission.scheduler).script(job))
+    return Script(name, what, nodes, find_scheduler(submission.scheduler).script(job))
 
 
 def _counts(request: Any) -> tuple[int, ...]:
     np = getattr(request, "np", ())
     return ((np,) if isinstance(np, int) else tuple(np)) or (request.per_node,)
+
+
+def _words(verb: Verb, request: Any, folder: Path, **changes: Any) -> tuple[str, ...]:
+    """The verb's own command for this request, without what concerns the queue."""
+    text = typed(_program(verb), verb.request, _inside(request, folder), whole=True, **changes)
+    return tuple(shlex.split(text))
 
 
 def _program(verb: Verb) -> tuple[str, ...]:
@@ -168,10 +186,12 @@ def _inside(request: Any, folder: Path) -> Any:
     """The request that the job carries out."""
     if getattr(request, "start_from", None) is not None:
         raise UsageError("--start-from trains without a search: submit your training yourself, or leave --submit out")
-    changes: dict[str, Any] = {"submit": "", "no_wait": False, "folder": str(folder)}
+    changes: dict[str, Any] = {"submit": "", "patience_s": None, "no_wait": False, "folder": str(folder)}
     fields = request.__struct_fields__
     if "launcher" in fields:
         changes["launcher"] = _launcher(request, find_scheduler(request.submit))
+    if "per_point" in fields:
+        changes["per_point"] = False
     if not _site(request).container:
         changes["site"] = ""
     return msgspec.structs.replace(request, **changes)
@@ -214,3 +234,12 @@ def _write_variables(variables: Mapping[str, str], folder: Path) -> None:
     path.unlink(missing_ok=True)
     with writing(path), open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.writelines(lines)
+
+
+def _node_hours(nodes: Sequence[int], site: Site) -> str:
+    jobs = plural(len(nodes), "job")
+    if site.time_s is None:
+        return f"# {jobs}: {sum(nodes)} node-hours for every hour; no time limit but that of the partition"
+    hours = site.time_s / 3600
+    each = " + ".join(f"{count} x {hours:.3g} h" for count in nodes)
+    return f"# {jobs}: at most {digits(hours * sum(nodes))} node-hours ({each})"
