@@ -42,7 +42,7 @@ def test_measure_returns_records_and_shows_its_progress(tmp_path) -> None:
     assert (run.steps, run.point.np, run.point.global_batch, len(run.ranks)) == (8, 2, 8, 2)
     assert sum(run.phases.values()) == pytest.approx(run.wall_s, rel=0.02)
     (plan,), ((what, seconds, steps),) = told.notes, told.stages
-    assert plan.startswith("1 launch at 1 point, one each; about ")
+    assert plan.startswith("1 launch at 1 point; about ")
     assert (what, steps) == ("launch 1/1 ddp-np2-b4", 8)
     assert seconds
     assert told.details[0].startswith("ddp-np2-b4: ")

@@ -13,18 +13,6 @@ class UsageError(ScalescopeError):
     exit_code = 2
 
 
-class SeveralJobs(UsageError):
-    """Each of the named files is a job of its own; whoever can compare them does."""
-
-
-class OtherDevice(UsageError):
-    """The profile is of another kind of device than the cluster; `instead` holds fields of a request that works."""
-
-    def __init__(self, message: str, **instead: object) -> None:
-        super().__init__(message)
-        self.instead = instead
-
-
 class Interrupted(ScalescopeError):
     """The user stopped it; what was finished is kept."""
 

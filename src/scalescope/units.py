@@ -50,21 +50,27 @@ def is_possible(value: float) -> bool:
 def parse_counts(text: str, option: str) -> tuple[int, ...]:
     """`1,2,4`, `1..8` or `8,16,...,512` (doubling or steps, as the first two say) as ascending whole numbers."""
     hint = f"{option} takes whole numbers such as 1,2,4 or 1..8 or 8,16,...,512, not '{plain(text, 60)}'"
-    parts = [part.strip() for part in text.split(",")]
+
+    def series(match: re.Match[str]) -> str:
+        """The numbers of `8,16,...,512`, or its own text, which is none."""
+        first, second, last = check_counts(tuple(map(int, match.groups())), option)
+        if not first < second < last:
+            return match[0]
+        numbers: Sequence[int] = range(first, last + 1, second - first)
+        if second % first == 0:
+            numbers = [first]
+            while numbers[-1] < last:
+                numbers.append(numbers[-1] * (second // first))
+        return ",".join(map(str, check_counts(numbers, option))) if numbers[-1] == last else match[0]
+
     counts: set[int] = set()
-    for index, part in enumerate(parts):
-        if part == "...":
-            counts.update(_continue_series(parts, index, hint))
-        elif match := re.fullmatch(r"(\d{1,30})\.\.(\d{1,30})", part):
-            low, high = int(match[1]), int(match[2])
-            if low > high:
-                raise UsageError(hint)
-            check_counts((low, high), option)
-            counts.update(check_counts(range(low, high + 1), option))
-        elif re.fullmatch(r"\d{1,30}", part):
-            counts.add(int(part))
-        else:
+    for part in re.sub(r"(\d{1,30}),(\d{1,30}),\.\.\.,(\d{1,30})", series, re.sub(r"\s", "", text)).split(","):
+        match = re.fullmatch(r"(\d{1,30})(?:\.\.(\d{1,30}))?", part)
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if low > high:
             raise UsageError(hint)
+        check_counts((low, high), option)
+        counts.update(check_counts(range(low, high + 1), option))
     return check_counts(sorted(counts), option)
 
 
@@ -76,23 +82,6 @@ def check_counts(counts: Sequence[int], option: str) -> tuple[int, ...]:
         if not 1 <= count <= LARGEST_COUNT:
             raise UsageError(f"{option} takes whole numbers from 1 to {LARGEST_COUNT:,}, not {count}")
     return tuple(counts)
-
-
-def _continue_series(parts: list[str], index: int, hint: str) -> list[int]:
-    """The numbers that `...` stands for between the two numbers before it and the one after it."""
-    try:
-        first, second, last = int(parts[index - 2]), int(parts[index - 1]), int(parts[index + 1])
-    except (ValueError, IndexError):
-        raise UsageError(hint) from None
-    if index < 2 or not 0 < first < second < last:
-        raise UsageError(hint)
-    doubling = second % first == 0 and second // first >= 2
-    series = [second]
-    while series[-1] < last and len(series) <= MOST_COUNTS:
-        series.append(series[-1] * (second // first) if doubling else series[-1] + second - first)
-    if series[-1] != last:
-        raise UsageError(f"{hint}: the series skips {last}")
-    return series
 
 
 def quantity(text: str, units: Mapping[str, Fraction]) -> float | None:

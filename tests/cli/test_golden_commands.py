@@ -86,14 +86,13 @@ FILES = {
     "nccl": ["data/traces/kineto/nccl"],
     "cuda": ["data/traces/kineto/cuda_gloo"],
     "compiled": ["data/traces/kineto/cuda_compiled"],
-    "several": ["examples/data/lab11.csv", "examples/data/mlp-two-cores.csv"],
     "compared": ["data/traces/kineto/gloo_small", "--estimate", "data/kept/study/estimate"],
     "measured": ["data/kept/study/measure"],
     "both": ["data/kept/measure-both.json"],
     "ranges": ["data/kept/measure-ranges.json"],
     "nearly_nothing": ["data/kept/measure-nearly_nothing.json"],
 }
-DRAWN = {"autotune", "both", "compared", "horovod", "lab11", "several"}  # A folder of each kind of source
+DRAWN = {"autotune", "both", "compared", "horovod", "lab11"}  # A folder of each kind of source
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -283,7 +282,6 @@ WRONG = [
     "tune mlp --method random",
     "tune mlp --offline --method online",
     "tune mlp --knob fusion_threshold_mb=2",
-    "tune mlp --hold bucket_cap_mb=2",
     "tune mlp --start-from nowhere",
     "tune --resume nowhere",
     "report",

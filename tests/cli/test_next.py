@@ -254,13 +254,8 @@ def test_what_is_not_shown_names_the_command_that_shows_it(scalescope: CommandLi
     assert "Prediction and how wrong it was" in scalescope.in_this_process(*command.split()[1:]).stdout
 
 
-def test_the_command_that_a_refused_profile_names_works(scalescope: CommandLine) -> None:
+def test_a_profile_of_another_device_is_refused_with_what_to_give_instead(scalescope: CommandLine) -> None:
     cluster = str(Path(__file__).parents[2] / "examples" / "clusters" / "h200-4x8.toml")
     asked = ("estimate", "mlp", "--np", "1,2", "--batch", "8,16", "--device", "cpu", "--cluster", cluster)
     told = scalescope.in_this_process(*asked, code=2).stderr
-    assert "describes GPUs and the profile would be of this machine's CPU: give step times of one GPU" in told
-    verb, *named = shlex.split(told.partition(", as in: scalescope ")[2])
-    assert verb == "estimate"
-    assert named[named.index("--step-time") + 1] == "8=20ms,16=97ms"
-    shown = scalescope.in_this_process(verb, *named, "--quiet").stdout
-    assert shown.startswith("mlp with ddp: 2 processes with batch ")
+    assert "this machine's CPU: give step times of one GPU, --step-time 32=20ms,64=30ms, or a profile" in told

@@ -26,8 +26,11 @@ TRAINING = ("--", sys.executable, "train.py")
         (["estimate", "mlp", "--np", "1..99999", "--batch", "1..1000"], "99,999,000 cells: ask for at most 1,000,000"),
         (["estimate", "mlp", "--repeats", HUGE], "--repeats takes a whole number up to 999,999,999"),
         (["estimate", "mlp", "--seconds", HUGE + "h"], "--seconds takes a time above 0 and below 30 years"),
-        (["estimate", "mlp", "--step-time", "32=97ms,32=98ms"], "--step-time gives batch 32 twice: keep one"),
-        (["estimate", "mlp", "--step-time", f"{HUGE}=97ms"], "--step-time: a batch takes whole numbers from 1 to 999"),
+        (
+            ["estimate", "mlp", "--step-time", "32=97ms,32=98ms"],
+            "--step-time names a batch twice in '32=97ms,32=98ms': keep one",
+        ),
+        (["estimate", "mlp", "--step-time", f"{HUGE}=97ms"], "--step-time takes one time, or BATCH=TIME for each"),
         (
             ["measure", "mlp", "--learning-rate", "nan"],
             "--learning-rate takes a number from 0 on, such as 0.1, not nan",

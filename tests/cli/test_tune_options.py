@@ -154,13 +154,6 @@ def test_a_config_file_fixes_knobs_and_the_command_line_outranks_it(asked, tmp_p
     assert (request.steps_per_sample, request.max_samples, request.log_file) == (30, 5, "old.csv")
 
 
-def test_what_a_config_file_says_besides_is_noted_away_from_the_document(scalescope, asked, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("timeline:\n  filename: a.json\n")
-    done = scalescope.in_this_process("tune", "cnn", "--dry-run", "--json", "--config-file", "config.yaml")
-    assert "timeline" in done.stderr
-    assert "timeline" not in done.stdout
-
-
 def test_a_found_setting_is_started_from(asked, tmp_path: Path) -> None:
     (tmp_path / "tuned.yaml").write_text("ddp:\n  bucket_cap_mb: 2\n")
     for place in ("tuned.yaml", "."):

@@ -159,7 +159,7 @@ CLUSTER = "nodes = 1\nslots_per_node = 2\ncores_per_node = 2\n"
 BAD = {
     "no such model": (["estimate", "resnet"], "no built-in model 'resnet'"),
     "np beyond this machine": (["estimate", "mlp", "--np", "1..512"], "describe a cluster with --cluster"),
-    "np beyond the cluster": (["estimate", "mlp", "--cluster", "c.toml", "--np", "3"], "c.toml has: lower it"),
+    "np beyond the cluster": (["estimate", "mlp", "--cluster", "c.toml", "--np", "3"], "slots of c.toml: lower it"),
     "a missing number": (["estimate", "mlp", "--cluster", "missing.toml"], "slots_per_node"),
     "an impossible number": (["estimate", "mlp", "--cluster", "zero.toml"], "nodes"),
     "no such cluster": (["estimate", "mlp", "--cluster", "none.toml"], "none.toml"),

@@ -91,13 +91,8 @@ def test_long_and_short_runs_trust_different_speedups() -> None:
         "For a long training trust steady, 3.50x: 50 % of the train time is one-time cost and 10 s of 1 min 50 s are "
         "outside the training; train would reach 90 % of it in a run 12 times longer."
     )
-    assert short_runs == (
-        "For jobs as short as this one trust end to end, 1.50x: for the same work 1 process took 1.50 times as long."
-    )
-    assert "would take 1.50 times as long" in trusted("weak", steady=3.5, train=2.0, end_to_end=1.5)[2]
-    assert trusted(steady=3.5, train=1.01)[2].endswith("1.01x: no faster than 1 process.")
-    assert trusted(steady=3.5, train=0.5)[2].endswith("0.50x: it took 2.00 times as long as 1 process did.")
-    assert trusted("weak", steady=3.5, train=0.5)[2].endswith("2.00 times as long as 1 process would.")
+    assert short_runs == "For runs as short as this one trust end to end, 1.50x."
+    assert trusted(steady=3.5, train=0.5)[2] == "For runs as short as this one trust train, 0.50x."
 
 
 def test_uneven_steps_and_one_time_cost_are_told_apart() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import scalescope
 from measurement.observed import launch, measurement
-from scalescope.errors import SeveralJobs, UsageError
+from scalescope.errors import UsageError
 from scalescope.logs.sources import explain, recognise
 from scalescope.measurement.scaling import scaling_of
 from scalescope.records.store import save
@@ -63,7 +63,7 @@ def test_files_of_different_kinds_are_refused(tmp_path: Path) -> None:
         explain([])
     with pytest.raises(UsageError, match=r"'t.csv' is a table, 'run.log' is a log: explain one kind at a time"):
         explain([table, log])
-    with pytest.raises(SeveralJobs, match="2 files of one kind, each a table: explain one at a time, or several logs"):
+    with pytest.raises(UsageError, match="2 files, each a table: explain one at a time, or see what changed with"):
         explain([table, written(tmp_path / "u.csv", TABLE)])
     with pytest.raises(UsageError, match=r"--np and --pattern go with logs, 't.csv' is a table: leave them out"):
         explain([table], np=[2])

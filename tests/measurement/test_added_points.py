@@ -36,7 +36,7 @@ def test_added_processes_are_launched_in_new_rounds_with_the_baseline_once_more(
     told = Told()
     found = continue_measurement(folder, {"np": (4,)}, told)
     assert rounds_of(launches.asked) == {number: [1, 4] for number in range(6, 11)}
-    assert told.notes[0].startswith("20 launches at 3 points, 5 each; 10 are there already; about ")
+    assert told.notes[0].startswith("20 launches at 3 points; 10 are there already; about ")
     assert [what.split()[1] for what, _, _ in told.stages] == [f"{index}/20" for index in range(11, 21)]
     assert found.stopped == "5 launches of every point were asked for"
     curve = scaling_of(found).curves[0]

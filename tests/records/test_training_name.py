@@ -11,7 +11,7 @@ import pytest
 from scalescope import records
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import MeasureRequest
-from scalescope.records.training_name import same_training, training_name
+from scalescope.records.training_name import training_name
 
 COMMANDS = {
     "python train.py": "train.py",
@@ -51,18 +51,6 @@ COMMANDS = {
 def test_training_is_named_by_what_python_runs_and_its_options(line: str, name: str) -> None:
     assert training_name(None, shlex.split(line)) == name
     assert training_name(WorkloadSpec(model="cnn"), shlex.split(line)) == "cnn"
-
-
-@pytest.mark.parametrize(("line", "name"), COMMANDS.items())
-def test_names_that_earlier_versions_wrote_are_the_same_training(line: str, name: str) -> None:
-    assert same_training(name, name)
-    assert same_training(line, name), "as measure named it"
-    assert not same_training(line, f"{name} --other")
-
-
-def test_names_with_an_open_quote_are_compared_as_well() -> None:
-    assert same_training("python train.py --say don't", "train.py --say don't")
-    assert not same_training("python train.py --say don't", "train.py --say do")
 
 
 def requests() -> list[type[Any]]:

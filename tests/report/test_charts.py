@@ -285,7 +285,7 @@ def test_batches_whose_intervals_meet_are_not_told_apart() -> None:
     said = texts(drawn(record)["batch"])
     assert "ring: batch 32 is the fastest, 100 samples/s; not told apart from 16" in said
     (finding,) = what_stands_out(record.curves)
-    assert finding == "1 process is fastest with batch 32: 100 samples/s; batch 16 may be as good"
+    assert finding == "on 1 process batch 32 was the fastest: 100 samples/s; batch 16 may be as good"
 
 
 def test_the_best_batch_of_one_launch_each_is_told_as_that() -> None:
@@ -371,9 +371,9 @@ def test_unknown_engines_and_single_points_are_drawn_too() -> None:
 def test_the_ring_and_the_finding_name_the_same_batch(record: Scaling) -> None:
     best = best_batch(record.curves)
     assert best is not None
-    (finding,) = [each for each in what_stands_out(record.curves) if "fastest with batch" in each]
+    (finding,) = [each for each in what_stands_out(record.curves) if "was the fastest" in each]
     ring = next(text for text in texts(batch_chart(record).to_dict()) if text.startswith("ring: batch"))
-    assert f"batch {best.batch:g}: {format_rate(best.rate.value)} samples/s" in finding
+    assert f"batch {best.batch:g} was the fastest: {format_rate(best.rate.value)} samples/s" in finding
     assert f"batch {best.batch:g} is the fastest, {format_rate(best.rate.value)} samples/s" in ring
 
 

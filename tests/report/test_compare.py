@@ -238,18 +238,8 @@ def test_timelines_of_two_backends_are_compared(scalescope) -> None:
     assert "- exposed transfer" in done.stdout
 
 
-def test_explain_takes_several_timelines_and_tables_at_once(scalescope, tmp_path: Path) -> None:
+def test_timelines_of_several_jobs_are_for_compare(scalescope) -> None:
     traces = HERE / "tests" / "data" / "traces" / "horovod"
     mpi, gloo = str(traces / "mpi_cnn.json.gz"), str(traces / "gloo_nocache.json.gz")
-    done = scalescope.in_this_process("explain", mpi, gloo, "-o", str(tmp_path / "both"))
-    assert done.stdout.startswith("mpi_cnn.json.gz: Transfers that no compute hides take ")
-    assert "gloo_nocache.json.gz is faster: step of 2 ranks, horovod over mpi against" in done.stdout
-    assert "Page: both/report.html" in done.stdout
-    assert (tmp_path / "both" / "report.html").is_file()
-    table = HERE / "examples" / "data" / "lab11.csv"
-    (tmp_path / "second.csv").write_text(table.read_text())
-    told = json.loads(scalescope.in_this_process("explain", str(table), "second.csv", "--json").stdout)
-    assert [each["name"] for each in told["results"]] == ["lab11.csv", "second.csv"]
-    assert {pair["verdict"] for pair in told["compared"]["pairs"]} == {"undecided"}
-    done = scalescope.in_this_process("explain", mpi, gloo, "--export", "x.json", code=2)
-    assert "of another job: explain one at a time" in done.stderr
+    done = scalescope.in_this_process("explain", mpi, gloo, code=2)
+    assert "of another job: explain one at a time, or see what changed with scalescope compare" in done.stderr

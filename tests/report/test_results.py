@@ -55,16 +55,6 @@ def test_launches_of_an_interrupted_measurement_are_shown(tmp_path: Path) -> Non
     assert len(one.scaling.curves[0].points) == 2
 
 
-def test_records_that_name_the_interpreter_are_of_the_same_training(tmp_path: Path) -> None:
-    """As measure wrote them before every verb named a training in one way."""
-    old = folder_of(tmp_path / "m", "measure", scaling=curves("python train.py --lr 0.1"))
-    tuning = msgspec.structs.replace(made_tunings.two_hosts(), what="train.py --lr 0.1")
-    search = folder_of(tmp_path / "t", "tune", tuning=tuning)
-    assert [each.kinds for each in read_results([old, search])] == [{"scaling", "tuning"}]
-    other = msgspec.structs.replace(tuning, what="train.py --lr 0.2")
-    assert len(read_results([old, folder_of(tmp_path / "o", "tune", tuning=other)])) == 2
-
-
 def test_an_unfinished_result_says_how_to_finish_it(tmp_path: Path) -> None:
     request = MeasureRequest(command=("true",))
     begun = folder_of(tmp_path / "m", "measure", plan=Plan(request=request, cwd="/", since_ns=0))

@@ -84,10 +84,10 @@ def test_a_written_setting_reads_back_the_same(tmp_path_factory, setting) -> Non
     engine, values = setting
     path = written(tmp_path_factory.getbasetemp(), as_yaml(engine, values, "found by\nscalescope tune"))
     found = read_settings(path)
-    assert (found.engine, found.values, found.options, found.notes) == (engine, values, {}, ())
+    assert (found.engine, found.values, found.options) == (engine, values, {})
 
 
-def test_horovodruns_own_file_is_read_and_unused_sections_are_noted(tmp_path: Path) -> None:
+def test_horovodruns_own_file_is_read_and_its_other_sections_are_passed_over(tmp_path: Path) -> None:
     found = read_settings(written(tmp_path, HOROVODRUNS_OWN))
     assert found.engine == "horovod"
     assert found.values == {
@@ -106,8 +106,6 @@ def test_horovodruns_own_file_is_read_and_unused_sections_are_noted(tmp_path: Pa
         "autotune_noise": 0.9,
         "log_file": "horovod_autotune_log.txt",
     }
-    told = " ".join(found.notes)
-    assert all(name in told for name in ("timeline", "stall_check", "library_options", "logging"))
 
 
 def test_horovodrun_takes_the_file_and_makes_the_same_variables_of_it() -> None:
@@ -196,7 +194,7 @@ def test_values_are_shown_as_people_write_them(value, shown) -> None:
         ("params:\n  cycle_time_ms: -1\n", "0.01 to 1000 ms, not -1"),
         ("params:\n  cycle_time_ms: .nan\n", "not nan"),
         ("params:\n  cycle_time_ms: [1, 2]\n", "one value"),
-        ("params:\n  cache_capacity: 0x" + "f" * 5000 + "\n", "5,002 characters"),
+        ("params:\n  cache_capacity: 0x" + "f" * 5000 + "\n", "Exceeds the limit (4300 digits)"),
         ("params: 5\n", "indented lines"),
         ("autotune:\n  steps_per_sample: 0\n", "from 1"),
         ("autotune:\n  gaussian_process_noise: 200\n", "0 to 100"),
@@ -224,7 +222,7 @@ def test_a_bad_file_is_an_error_of_one_printable_line(text, told, tmp_path: Path
     ("data", "told"),
     [
         (b"\xff\xfe\x00params", "is not readable YAML"),
-        (b"#" * 1_000_001, "is too large for a settings file: name another one"),
+        (b"#" * 20_001, "is too large for a settings file: name another one"),
         (b"\x00", "is not readable YAML"),
     ],
     ids=["no text", "too large", "zero"],

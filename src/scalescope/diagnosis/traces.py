@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from scalescope import host
-from scalescope.errors import SeveralJobs, UsageError
+from scalescope.errors import UsageError
 from scalescope.intervals import Intervals, without
 from scalescope.records.explanation import TRACE_RECORD, Clock, TraceFolder
 from scalescope.records.store import load
@@ -100,7 +100,10 @@ def read_job(paths: Sequence[Path]) -> JobTraces:
     if reader.per_rank:
         return replace(_of_ranks(reader.kind, _read_all(files, [None] * len(files)), None), skipped=skipped)
     if len(files) > 1:
-        raise SeveralJobs(f"each of the {len(files)} files is a {reader.kind} of another job: explain one at a time")
+        raise UsageError(
+            f"each of the {len(files)} files is a {reader.kind} of another job: explain one at a time, or see what "
+            "changed with scalescope compare"
+        )
     return JobTraces(reader.kind, (read_trace(files[0]),), skipped=skipped)
 
 

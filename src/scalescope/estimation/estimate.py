@@ -45,7 +45,6 @@ from scalescope.records.store import in_folder, load, save
 from scalescope.simulator.grid import Question, predict, recommend, together
 from scalescope.simulator.step import predicted_step
 from scalescope.text import listed, plural
-from scalescope.units import format_seconds
 
 PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
 _MOST_CELLS = 1_000_000
@@ -192,20 +191,14 @@ def dry_run(request: EstimateRequest) -> list[str]:
     engines = listed(knobs.engine for knobs in _knobs(request))
     threads = threads_of(request, described, processes)
     _given_profile(request, described)
-    model = request.trained.model
-    source = request.profile or f"taken here, {request.seconds:g} s, {threads} threads"
-    if request.step_time:
-        times = ", ".join(
-            f"{format_seconds(seconds)} with batch {batch}" for batch, seconds in request.step_time.items()
-        )
-        source = f"not taken, one process takes {times}"
-    lines = [f"profile of {model}: {source}"]
+    taken = request.profile or f"taken here, {request.seconds:g} s, {threads} threads"
     hosts = ",".join(each.name for each in place_here(request).hosts) or "this machine"
-    lines.append(f"cluster: {request.cluster or f'{hosts}, probed'}")
-    lines.append(f"map: {engines} on {len(processes)} numbers of processes x {len(request.batch)} batch sizes")
-    where = f" on {hosts}" if request.hosts else ""
-    checks = f"verified: {request.verify} cells, {request.launches} launches each{where}"
-    return [*lines, checks] if request.verify else lines
+    return [
+        f"profile of {request.trained.model}: {'by --step-time' if request.step_time else taken}",
+        f"cluster: {request.cluster or f'{hosts}, probed'}",
+        f"map: {engines} on {len(processes)} numbers of processes x {len(request.batch)} batch sizes",
+        *([f"verified: {request.verify} cells, {request.launches} launches each on {hosts}"] if request.verify else []),
+    ]
 
 
 def _given_profile(request: EstimateRequest, described: Cluster | None) -> ModelProfile | None:

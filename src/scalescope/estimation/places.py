@@ -35,17 +35,13 @@ def slots_of_a_host(request: EstimateRequest) -> int:
 def processes_of(request: EstimateRequest, described: Cluster | None) -> tuple[int, ...]:
     """The numbers of processes of the map; UsageError where there are fewer slots."""
     slots = described.slots if described else slots_here(request)
-    if request.np:
-        if max(request.np) > slots:
-            whose = f"{request.cluster} has: lower it, or describe more nodes"
-            if not described:
-                whose = "this machine has: lower it, name --hosts, or describe a cluster with --cluster"
-            whose = "the hosts have: lower it, or name more" if place_here(request).hosts else whose
-            raise UsageError(f"--np {max(request.np)} is more than the {slots} slots that {whose}")
-        return request.np
-    if slots <= _MOST_ROWS:
-        return tuple(range(1, slots + 1))
-    return doublings(slots)
+    if max(request.np, default=0) > slots:
+        here = ",".join(each.name for each in place_here(request).hosts) or "this machine"
+        raise UsageError(
+            f"--np {max(request.np)} is more than the {slots} slots of {request.cluster or here}: lower it, name more "
+            "with --hosts, or describe a cluster with --cluster"
+        )
+    return request.np or (tuple(range(1, slots + 1)) if slots <= _MOST_ROWS else doublings(slots))
 
 
 def threads_of(request: EstimateRequest, described: Cluster | None, processes: Sequence[int]) -> int:

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from scalescope import host
-from scalescope.errors import OtherDevice, UsageError
+from scalescope.errors import UsageError
 from scalescope.jobs.interpreter import torch_version
 from scalescope.records.cluster import Cluster, Device
 from scalescope.records.prediction import STATED
@@ -128,28 +128,18 @@ def on_gpu(request: EstimateRequest) -> bool:
 
 
 def check_device(request: EstimateRequest, described: Cluster | None, given: ModelProfile | None) -> None:
-    """Refuse a profile, given or taken here, of another kind of device than the cluster's.
-
-    Raises:
-        OtherDevice: With what to ask for instead.
-    """
+    """Refuse a profile, given or taken here, of another kind of device than the cluster's."""
     kind: Device = given.kind if given is not None else "gpu" if on_gpu(request) else "cpu"
     whose = f"{request.profile} is of a" if given is not None else "the profile would be of this machine's"
     if described is None:
         if kind == "gpu" and not on_gpu(request):
             raise UsageError(f"{whose} GPU and this machine has none: describe the machines that have, with --cluster")
-        return
-    if kind == described.device:
-        return
-    wanted = described.device.upper()
-    problem = f"{request.cluster} describes {wanted}s and {whose} {kind.upper()}"
-    if given is None and (described.device == "cpu" or host.gpus()):
-        device = "cpu" if described.device == "cpu" else "auto"
-        raise OtherDevice(f"{problem}: profile its {wanted}, --device {device}", device=device)
-    raise OtherDevice(
-        f"{problem}: give step times of one {wanted} with --step-time, or a profile of one with --profile",
-        step_time={min(request.batch): 0.02, max(request.batch): 0.097},  # the user puts in those of the device
-    )
+    elif kind != described.device:
+        wanted = described.device.upper()
+        instead = f"give step times of one {wanted}, --step-time 32=20ms,64=30ms, or a profile of one with --profile"
+        if given is None and (described.device == "cpu" or host.gpus()):
+            instead = f"profile its {wanted}, --device {'cpu' if described.device == 'cpu' else 'auto'}"
+        raise UsageError(f"{request.cluster} describes {wanted}s and {whose} {kind.upper()}: {instead}")
 
 
 def stated_warning(request: EstimateRequest) -> str:
@@ -176,22 +166,16 @@ def known_times(value: str | float | Mapping[int, float], batches: Sequence[int]
 
 def _step_times(value: str | float | Mapping[int, float]) -> dict[int, float]:
     """Seconds by batch; of one time without a batch by 0."""
-    if isinstance(value, Mapping):
-        check_counts(list(value), "--step-time")
-        return {batch: check_seconds(seconds, "--step-time") for batch, seconds in value.items()}
-    if not isinstance(value, str):
-        return {0: check_seconds(value, "--step-time")}
-    if "=" not in value and "," not in value:
-        return {0: parse_seconds(value, "--step-time")}
-    times_s: dict[int, float] = {}
-    for part in value.split(","):
-        batch, time = assignment(part, "--step-time", "32=97ms,64=180ms") if "=" in part else ("", part)
-        if not re.fullmatch("0*[1-9][0-9]{0,29}", batch):
+    if isinstance(value, str) and ("=" in value or "," in value):
+        parts = [assignment(part, "--step-time", "32=97ms,64=180ms") for part in value.split(",")]
+        if not all(re.fullmatch("0*[1-9][0-9]{0,8}", batch) for batch, _ in parts):
             raise UsageError(
                 f"--step-time takes one time, or BATCH=TIME for each such as 32=97ms,64=180ms, not '{plain(value, 60)}'"
             )
-        (samples,) = check_counts((int(batch),), "--step-time: a batch")
-        if samples in times_s:
-            raise UsageError(f"--step-time gives batch {samples} twice: keep one of them")
-        times_s[samples] = parse_seconds(time, "--step-time")
-    return times_s
+        shown, value = plain(value, 60), {int(batch): parse_seconds(time, "--step-time") for batch, time in parts}
+        if len(value) < len(parts):
+            raise UsageError(f"--step-time names a batch twice in '{shown}': keep one of them")
+    if isinstance(value, Mapping):
+        check_counts(list(value), "--step-time")
+        return {batch: check_seconds(seconds, "--step-time") for batch, seconds in value.items()}
+    return {0: parse_seconds(value, "--step-time") if isinstance(value, str) else check_seconds(value, "--step-time")}

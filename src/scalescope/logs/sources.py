@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from scalescope.errors import SeveralJobs, UsageError
+from scalescope.errors import UsageError
 from scalescope.logs.curves import read_logs
 from scalescope.logs.files import UNDERSTOOD, head, record_kind
 from scalescope.logs.rows import is_heading
@@ -33,7 +33,9 @@ def explain(paths: Sequence[str | Path], np: Sequence[int] = (), pattern: str = 
     if kind == "log":
         return read_logs(files, np, pattern)
     if len(files) > 1:
-        raise SeveralJobs(f"{len(files)} files of one kind, each a {kind}: explain one at a time, or several logs")
+        raise UsageError(
+            f"{len(files)} files, each a {kind}: explain one at a time, or see what changed with scalescope compare"
+        )
     if np or pattern:
         raise UsageError(f"--np and --pattern go with logs, '{plain(files[0].name)}' is a {kind}: leave them out")
     if kind == "table":

@@ -177,8 +177,7 @@ def _launch(settings: Settings, point: Point, window: Window, steps: int, progre
     except UsageError as problem:
         raise UsageError(f"{traced.label}: {problem}") from None
     if isinstance(outcome, Failure):
-        details = f"\n{outcome.details}" if outcome.details else ""
-        raise WorkFailed(f"{traced.label}: {outcome.problem}; nothing was traced{details}")
+        raise outcome.error(traced.label, "; nothing was traced")
     return outcome
 
 

@@ -12,7 +12,7 @@ import msgspec
 from scalescope.measurement.replication import baseline_of
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.request import SCALINGS, Fingerprint, Plan
-from scalescope.records.run import Measurement, Point, RankHost
+from scalescope.records.run import Measurement, Point
 from scalescope.text import plain, plural
 
 
@@ -56,60 +56,36 @@ def _keys(points: Iterable[Point]) -> set[tuple[object, ...]]:
 
 def difference(old: Part, new: Part) -> str:
     """Differences that keep two measurements of one training from being one curve; empty: none."""
-    found = [
-        f"{what} {_shown(there)} instead of {_shown(here)}"
-        for what, here, there in _settings(old, new)
-        if here != there
-    ]
-    if found:
-        return "; ".join(found)
-    machines, others = _machines(old), _machines(new)
-    if machines and others and machines.keys() != others.keys():
-        odd = [host for kind, host in others.items() if kind not in machines] or [*others.values()]
-        usual = [host for kind, host in machines.items() if kind not in others] or [*machines.values()]
-        return f"hosts with {odd[0].words} instead of {usual[0].words}"
-    return ""
+    one, other = _setup(old), _setup(new)
+    changed = [what for what in one if what in other and one[what] != other[what]]
+    return "; ".join(f"{what} {_shown(other[what])} instead of {_shown(one[what])}" for what in changed)
 
 
-_HERE = {"CPU": "cpu", "cores": "cores", "GPUs": "gpus"}  # Compared where ranks did not tell about their hosts
-
-
-def _settings(old: Part, new: Part) -> list[tuple[str, object, object]]:
-    """Settings that must be equal: name, old value, new value."""
-    found: list[tuple[str, object, object]] = []
-    if old.plan and new.plan:
-        one, other = old.plan.request, new.plan.request
-        found += [("knobs", one.knobs, other.knobs), ("device", one.device, other.device)]
-        if one.workload and other.workload:  # a command is in the name of the training
-            names = one.workload.__struct_fields__
-            found += [
-                (f"{name} of the model", getattr(one.workload, name), getattr(other.workload, name)) for name in names
-            ]
-    if old.here and new.here:
-        found += [("Python", old.here.python, new.here.python), ("torch", old.here.torch, new.here.torch)]
-        if not (_machines(old) and _machines(new)) and not old.measurement.named_hosts:
-            found += [(name, getattr(old.here, key), getattr(new.here, key)) for name, key in _HERE.items()]
-    elif old.measurement.torch and new.measurement.torch:
-        found.append(("torch", old.measurement.torch, new.measurement.torch))
-    return [*found, ("threads per rank", _threads(old), _threads(new))]
-
-
-def _threads(part: Part) -> list[int]:
-    """Threads per rank of its runs, as far as no launch line decided them."""
-    return sorted({threads for run in part.measurement.runs if (threads := run.point.threads_per_rank)})
-
-
-def _machines(part: Part) -> dict[tuple[str, int, tuple[str, ...]], RankHost]:
-    """Hosts of its ranks, one of every kind."""
-    return {host.kind: host for run in part.measurement.runs for host in run.hosts if host.cores}
+def _setup(part: Part) -> dict[str, object]:
+    """Settings that must be equal, by name, as far as the folder tells them."""
+    runs, plan, here = part.measurement.runs, part.plan, part.here
+    told: dict[str, object] = {}
+    if plan:
+        told |= {"knobs": plan.request.knobs, "device": plan.request.device}
+        model = msgspec.structs.asdict(plan.request.workload) if plan.request.workload else {}
+        told |= {f"{name} of the model": value for name, value in model.items()}  # a command is in the training's name
+    if here:
+        told |= {"Python": here.python, "torch": here.torch}
+    elif part.measurement.torch:
+        told["torch"] = part.measurement.torch
+    # As far as no launch line decided them.
+    told["threads per rank"] = sorted({run.point.threads_per_rank for run in runs if run.point.threads_per_rank})
+    if hosts := sorted({host.words for run in runs for host in run.hosts if host.cores}):
+        told["hosts with"] = hosts
+    elif here and not part.measurement.named_hosts:
+        told |= {"CPU": here.cpu, "cores": here.cores, "GPUs": here.gpus}
+    return told
 
 
 def _shown(value: object) -> str:
     if isinstance(value, dict):
-        return plain(", ".join(f"{name}={each}" for name, each in value.items() if each), 80) or "none"
-    if isinstance(value, list | tuple):
-        return plain(", ".join(map(str, value)), 80) or "none"
-    return plain(str(value), 80) or "none"
+        value = [f"{name}={each}" for name, each in value.items() if each]
+    return plain(", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value), 80) or "none"
 
 
 def join(old: Part, new: Part) -> Measurement:

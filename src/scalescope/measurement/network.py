@@ -1,11 +1,11 @@
 """The network of a captured launch: what its ranks saw, put together, and how fast the networks of two hosts are."""
 
+import contextlib
 import json
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -80,26 +80,18 @@ def network_of(folder: Path, backend: str, enter: Enter | None) -> Network | Non
 def _ranks(folder: Path) -> list[_OfRank]:
     found = []
     for path in folder.glob("network-rank*.json"):
-        try:
+        with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):  # of a rank that was killed
             found.append(msgspec.json.decode(path.read_bytes(), type=_OfRank))
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-            continue  # half written by a rank that was killed
     return found
 
 
-def _lines(folder: Path, ranks: Sequence[_OfRank]) -> chain[str]:
+def _lines(folder: Path, ranks: Sequence[_OfRank]) -> Iterator[str]:
     """Lines of NCCL: of our file, of the user's, and of what ranks printed."""
-    theirs = [each.nccl_log.replace("%h", each.host) for each in ranks]
-    named = [Path(path.replace("%p", str(each.pid))) for path, each in zip(theirs, ranks, strict=True) if path]
-    paths = [*folder.glob("nccl-*.log"), *(path for path in dict.fromkeys(named) if path.parent != folder)]
-    return chain.from_iterable(map(_text, [*paths, *outputs(folder)]))
-
-
-def _text(path: Path) -> list[str]:
-    try:
-        return path.read_text(errors="replace").splitlines() if path.is_file() else []
-    except OSError:
-        return []
+    theirs = [each.nccl_log.replace("%h", each.host).replace("%p", str(each.pid)) for each in ranks if each.nccl_log]
+    for path in dict.fromkeys([*folder.glob("nccl-*.log"), *map(Path, theirs), *outputs(folder)]):
+        with contextlib.suppress(OSError):
+            if path.is_file():  # and not /dev/stdout
+                yield from path.read_text(errors="replace").splitlines()
 
 
 def _links(one: _OfRank, other: _OfRank) -> tuple[tuple[Link, ...], list[tuple[str, str]]]:

@@ -9,7 +9,7 @@ from scalescope.measurement.observation import observe
 from scalescope.measurement.replication import baseline_of, warnings_of
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.job import NO_ENGINE
-from scalescope.records.run import Load, Measurement, Point, Run
+from scalescope.records.run import Measurement, Point, Run
 from scalescope.records.scaling import REPEAT, Curve, Scaling
 from scalescope.steady import told_pace
 from scalescope.text import plural
@@ -27,9 +27,10 @@ def scaling_of(measurement: Measurement) -> Scaling:
     if measurement.quick:
         raise UsageError("these launches checked an estimate and are no measurement: name the estimate's folder")
     points = tuple(dict.fromkeys(run.point for run in measurement.runs))
+    taken, mostly = _foreign_load(measurement.runs)
     warnings = (
         *measurement.warnings,
-        *_foreign_load(measurement.runs),
+        *((f"{taken}: measure again on an idle machine",) if taken and not mostly else ()),
         *_apart(points, measurement),
         *_unlike_hosts(measurement.runs),
         *(
@@ -110,20 +111,13 @@ def _doubt(runs: Sequence[Run]) -> str:
             "and speedups say nothing about data-parallel training; wrap the model in DistributedDataParallel on this "
             "device."
         )
-    if not is_disturbed(runs):
-        return ""
-    loads, busy = _loads(runs)
-    worst = max(busy, key=lambda load: load.foreign_cores)
-    return (
-        f"Not certain: other programs took up to {digits(worst.foreign_cores, 2)} of {worst.cores} cores in "
-        f"{len(busy)} of {plural(len(loads), 'launch')}. No interval covers that: repeat it while nothing else runs."
-    )
+    taken, mostly = _foreign_load(runs)
+    return f"Not certain: {taken}. No interval covers that: repeat it while nothing else runs." if mostly else ""
 
 
 def is_disturbed(runs: Sequence[Run]) -> bool:
     """True where other programs took part of the machine in most launches."""
-    loads, busy = _loads(runs)
-    return 2 * len(busy) > len(loads)
+    return _foreign_load(runs)[1]
 
 
 def _apart(points: Sequence[Point], measurement: Measurement) -> tuple[str, ...]:
@@ -152,23 +146,15 @@ def _unlike_hosts(runs: Sequence[Run]) -> tuple[str, ...]:
     return (f"launches ran on unlike hosts, {told}: take hosts of one kind, so that points differ in nothing else",)
 
 
-def _loads(runs: Sequence[Run]) -> tuple[list[Load], list[Load]]:
-    """Loads of all launches where they are known, and of those in which other programs took part of the machine."""
+def _foreign_load(runs: Sequence[Run]) -> tuple[str, bool]:
+    """The share of the machine that other programs took, in words if worth any, and whether in most launches."""
     loads = [run.load for run in runs if run.load]
-    return loads, [load for load in loads if load.foreign_cores > _BUSY * load.cores]
-
-
-def _foreign_load(runs: Sequence[Run]) -> tuple[str, ...]:
-    """A warning when other programs disturbed some launches; when they disturbed most, it is a doubt."""
-    loads, busy = _loads(runs)
-    if not 0 < 2 * len(busy) <= len(loads):
-        return ()
+    busy = [load for load in loads if load.foreign_cores > _BUSY * load.cores]
+    if not busy:
+        return "", False
     worst = max(busy, key=lambda load: load.foreign_cores)
-    return (
-        f"the machine was not quiet: in {len(busy)} of {len(loads)} launches other programs took more than "
-        f"{100 * _BUSY:.0f} % of it, {digits(worst.foreign_cores, 2)} of {worst.cores} cores at worst; "
-        "measure again on an idle machine",
-    )
+    taken = f"other programs took up to {digits(worst.foreign_cores, 2)} of {worst.cores} cores"
+    return f"{taken} in {len(busy)} of {plural(len(loads), 'launch')}", 2 * len(busy) > len(loads)
 
 
 def _drift(runs: Sequence[Run]) -> list[str]:

@@ -12,7 +12,6 @@ from statistics import fmean
 import msgspec
 
 from scalescope import __version__, host
-from scalescope.errors import WorkFailed
 from scalescope.jobs.command import check_command_is_here
 from scalescope.jobs.folders import interrupted_in
 from scalescope.jobs.interpreter import torch_version
@@ -134,25 +133,19 @@ class _Rounds:
         for failure in self._failures:
             if failure.point not in measured:  # the whole fails; a launch that failed once is only a warning
                 kept = f"{len(measured)} of {len(self._planned)} points are kept in {self._folder}"
-                raise WorkFailed(_failed(failure, kept))
+                raise failure.error(failure.point.label, f"; {kept}")
         if request.trace:
             self._trace()
         return self._save(stopped)
 
     def _course(self) -> str:
-        """`6 launches at 2 points, 3 each; about 40 s.`"""
-        most, done, points = self._request.most_launches, len(self._runs), len(self._planned)
-        fewest = fewest_launches(self._request)
-        each = "one each" if most == 1 else f"{most} each" if fewest == most else f"{fewest} to {most} each"
-        least = "at least " if fewest < most else ""
-        text = f"{least}{plural(self._least, 'launch')} at {plural(points, 'point')}, {each}; "
-        if done >= self._least:
-            text += "all are there already."
-        else:
-            seconds = self._seconds_left(done + 1)
-            about = f"about {format_seconds(seconds)}" if seconds else "how long is known after the first"
-            text += (f"{done} are there already; " if done else "") + f"{least}{about}."
-        return text[0].upper() + text[1:]
+        """`6 launches at 2 points; 2 are there already; about 40 s.`"""
+        done, more = len(self._runs), fewest_launches(self._request) < self._request.most_launches
+        told = [f"{plural(self._least, 'launch')} {'or more ' if more else ''}at {plural(len(self._planned), 'point')}"]
+        told += [f"{done} are there already"] if done else []
+        seconds = self._seconds_left(done + 1) if done < self._least else None
+        told += [f"about {format_seconds(seconds)}"] if seconds else []
+        return "; ".join(told) + "."
 
     def _seconds_left(self, index: int) -> float | None:
         """About how long the launches from this one on take, by those before it."""
@@ -203,7 +196,7 @@ class _Rounds:
         self._save("")
         hopeless = min(len(self._planned), _HOPELESS)
         if not self._runs and len({failure.point for failure in self._failures}) >= hopeless:
-            raise WorkFailed(_failed(self._failures[0], "nothing was measured"))
+            raise self._failures[0].error(self._failures[0].point.label, "; nothing was measured")
 
     def _save(self, stopped: str) -> Measurement:
         request, settings = self._request, self._settings
@@ -230,8 +223,3 @@ class _Rounds:
         )
         save(measurement, self._folder / "measurement.json")
         return measurement
-
-
-def _failed(failure: Failure, kept: str) -> str:
-    details = f"\n{failure.details}" if failure.details else ""
-    return f"{failure.point.label}: {failure.problem}; {kept}{details}"

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from scalescope.records.scaling import SPEEDUP_NAMES, SPEEDUPS, Curve, Estimate, ScalingPoint, best_batch, engine_ratios
 from scalescope.stats import MEASURED, percent
 from scalescope.text import plural
-from scalescope.units import format_rate, format_seconds
+from scalescope.units import digits, format_rate, format_seconds
 
 _CLOSE = 0.05  # Speedups that differ by less tell the same story
 _COSTLY = 0.9  # An engine that reaches less of the baseline's pace on one process is worth a word
-_FAR = 1000  # Runs that must be longer than this many times are not worth a figure
 
 
 def which_to_trust(curves: Sequence[Curve], *, repeat: str = "") -> tuple[str, ...]:
@@ -27,27 +26,23 @@ def which_to_trust(curves: Sequence[Curve], *, repeat: str = "") -> tuple[str, .
     curve, point = found[0]
     known = {name: point.speedup[name].value for name in SPEEDUPS if name in point.speedup}
     where = f"on {plural(point.np, 'process')}" + (f" ({_name(curve)})" if len(found) > 1 and _name(curve) else "")
-    if any(each.once for each in point.speedup.values()):
-        again = f": {repeat}" if repeat else ""
-        return (*_trusted(curve, point, known, where), f"That is one launch each, and launches differ{again}.")
-    return _trusted(curve, point, known, where)
-
-
-def _trusted(curve: Curve, point: ScalingPoint, known: dict[str, float], where: str) -> tuple[str, ...]:
+    is_once = any(each.once for each in point.speedup.values())
+    again = f": {repeat}" if repeat else ""
+    differ = (f"That is one launch each, and launches differ{again}.",) if is_once else ()
+    values = ", ".join(f"{value:.2f}x {SPEEDUP_NAMES[name]}" for name, value in known.items())
     if "steady" not in known:
-        return (f"There are no rates: {_values(known)} {where} mix steady speed with one-time cost.",)
+        return (f"There are no rates: {values} {where} mix steady speed with one-time cost.", *differ)
     if "train" not in known:
-        return (
-            f"Only the steady speedup is known, {known['steady']:.2f}x {where}: it holds for long runs; "
-            "start-up cost is not included.",
-        )
+        told = f"{known['steady']:.2f}x {where}: it holds for long runs; start-up cost is not included."
+        return (f"Only the steady speedup is known, {told}", *differ)
     if all(abs(value / known["steady"] - 1) < _CLOSE for value in known.values()):
-        once = any(each.once for each in point.speedup.values())
-        return (f"All agree {where} ({_values(known)}){'' if once else ': any of them may be quoted'}.",)
+        return (f"All agree {where} ({values}){'' if is_once else ': any of them may be quoted'}.", *differ)
+    short = "end_to_end" if "end_to_end" in known else "train"
     return (
-        f"{_values(known)} {where}: each answers its own question.",
+        f"{values} {where}: each answers its own question.",
         _for_long_runs(point, known),
-        _for_short_runs(curve, known),
+        f"For runs as short as this one trust {SPEEDUP_NAMES[short]}, {known[short]:.2f}x.",
+        *differ,
     )
 
 
@@ -70,30 +65,12 @@ def _for_long_runs(point: ScalingPoint, known: dict[str, float]) -> str:
         around_s = point.wall_s - point.train_s
         shares.append(f"{format_seconds(around_s)} of {format_seconds(point.wall_s)} are outside the training")
     reasons = [" and ".join(shares) or "one-time cost does not count there"]
-    for name, longer in point.longer_for_90.items():
-        factor = longer.value
-        if factor > 1:
-            times = f"more than {_FAR:,}" if factor > _FAR else f"{factor:.0f}" if factor >= 10 else f"{factor:.1f}"
-            reasons.append(f"{SPEEDUP_NAMES[name]} would reach 90 % of it in a run {times} times longer")
+    reasons += [
+        f"{SPEEDUP_NAMES[name]} would reach 90 % of it in a run {digits(longer.value, 2)} times longer"
+        for name, longer in point.longer_for_90.items()
+        if longer.value > 1
+    ]
     return f"For a long training trust steady, {steady:.2f}x: {'; '.join(reasons)}."
-
-
-def _for_short_runs(curve: Curve, known: dict[str, float]) -> str:
-    name = "end_to_end" if "end_to_end" in known else "train"
-    job, value = ("jobs" if name == "end_to_end" else "runs"), known[name]
-    would = "would take" if curve.scaling == "weak" else "took"
-    base = plural(curve.baseline_np or 1, "process")
-    if abs(value - 1) < 0.02:
-        what = f"no faster than {base}"
-    elif value > 1:
-        what = f"for the same work {base} {would} {value:.2f} times as long"
-    else:
-        what = f"it took {1 / value:.2f} times as long as {base} {'would' if would != 'took' else 'did'}"
-    return f"For {job} as short as this one trust {SPEEDUP_NAMES[name]}, {value:.2f}x: {what}."
-
-
-def _values(known: dict[str, float]) -> str:
-    return ", ".join(f"{value:.2f}x {SPEEDUP_NAMES[name]}" for name, value in known.items())
 
 
 def _name(curve: Curve) -> str:
@@ -115,11 +92,11 @@ def what_stands_out(curves: Sequence[Curve], *, repeat: str = "") -> tuple[str, 
     return tuple(dict.fromkeys([*found, *_engines(curves, repeat), *_best_batch(curves, repeat)]))
 
 
-def _reported(fact: str, seen: str, estimate: Estimate, repeat: str) -> str:
-    """The fact where intervals bear it, else what was seen and in how many launches."""
+def _seen(fact: str, estimate: Estimate, repeat: str) -> str:
+    """The fact, with the number of launches where there are too few for an interval."""
     if estimate.once:
-        return f"in one launch each {seen}; launches differ" + (f": {repeat}" if repeat else "")
-    return fact if estimate.interval == "t" else f"in {plural(estimate.count, 'launch')} {seen}"
+        return f"{fact} (one launch each; launches differ{f': {repeat}' if repeat else ''})"
+    return fact if estimate.interval == "t" else f"{fact} (in {plural(estimate.count, 'launch')})"
 
 
 def _of_point(point: ScalingPoint, curve: Curve, repeat: str) -> str:
@@ -129,24 +106,20 @@ def _of_point(point: ScalingPoint, curve: Curve, repeat: str) -> str:
     steady, end = point.speedup.get("steady"), point.speedup.get("end_to_end")
     if point.np == curve.baseline_np:
         if steady and steady.high < _COSTLY:
-            costs = f"{point.engine} itself costs {100 * (1 - steady.value):.0f} % of the pace on {where}"
-            reached = f"{point.engine} reached {100 * steady.value:.0f} % of the pace without it on {where}"
-            return _reported(costs, reached, steady, repeat)
+            lost = f"{point.engine} itself cost {100 * (1 - steady.value):.0f} % of the pace on {where}"
+            return _seen(lost, steady, repeat)
         return ""
     if steady and steady.high < 1:
-        rest = f"slower than {curve.baseline_np} even in steady state ({steady.value:.2f}x)"
-        return _reported(f"{where} are {rest}", f"{where} were {rest}", steady, repeat)
+        slower = f"{where} were slower than {curve.baseline_np} even in steady state ({steady.value:.2f}x)"
+        return _seen(slower, steady, repeat)
     if end and end.high < 1 and steady and steady.low > 1 + _CLOSE:
-        later = f"this job later than {curve.baseline_np} ({end.value:.2f}x end to end)"
         pays = point.break_even.get("end_to_end")
-        pace = f"{steady.value:.2f}x"
-        pace += f"; it pays from {pays.value:,.0f} {curve.work_unit} on" if pays and pays.value else ""
-        return _reported(
-            f"{where} finish {later} although their steady pace is {pace}",
-            f"{where} finished {later} although their steady pace was {pace}",
-            end,
-            repeat,
+        later = (
+            f"{where} finished this job later than {curve.baseline_np} ({end.value:.2f}x end to end) although their "
+            f"steady pace was {steady.value:.2f}x"
         )
+        later += f"; it pays from {pays.value:,.0f} {curve.work_unit} on" if pays and pays.value else ""
+        return _seen(later, end, repeat)
     return ""
 
 
@@ -155,20 +128,15 @@ def _engines(curves: Sequence[Curve], repeat: str) -> list[str]:
     ratios = engine_ratios(curves)
     most = max((each.np for each in ratios), default=0)
     found = []
-    for each in ratios:
-        if each.np == most:
-            batch = f", batch {each.batch:g} each" if each.batch is not None else ""
-            where = f"on {plural(each.np, 'process')}{batch}"
-            times = f"{each.ratio.value:.2f} times as fast as {each.than}"
-            if each.ratio.interval == "t":
-                times += f" ({percent(MEASURED)} interval {each.ratio.low:.2f} to {each.ratio.high:.2f})"
-            apart = each.ratio.low > 1
-            fact = (
-                f"{where} {each.engine} is {times}"
-                if apart
-                else f"{where} {each.engine} and {each.than} are not told apart: {times}"
-            )
-            found.append(_reported(fact, f"{where} {each.engine} was {times}", each.ratio, repeat))
+    for each in (each for each in ratios if each.np == most):
+        batch = f", batch {each.batch:g} each" if each.batch is not None else ""
+        interval = f" ({percent(MEASURED)} interval {each.ratio.low:.2f} to {each.ratio.high:.2f})"
+        faster = (
+            f"on {plural(each.np, 'process')}{batch} {each.engine} was {each.ratio.value:.2f} times as fast as "
+            f"{each.than}{interval if each.ratio.interval == 't' else ''}"
+        )
+        faster += "" if each.ratio.low > 1 else ", which does not tell them apart"
+        found.append(_seen(faster, each.ratio, repeat))
     return found
 
 
@@ -178,7 +146,5 @@ def _best_batch(curves: Sequence[Curve], repeat: str) -> list[str]:
     if found is None:
         return []
     also = f"; batch {', '.join(f'{size:g}' for size in found.rivals)} may be as good" if found.rivals else ""
-    rest = f"fastest with batch {found.batch:g}: {format_rate(found.rate.value)} samples/s{also}"
-    where = plural(found.np, "process")
-    is_, was = ("is", "was") if found.np == 1 else ("are", "were")
-    return [_reported(f"{where} {is_} {rest}", f"{where} {was} {rest}", found.rate, repeat)]
+    fastest = f"on {plural(found.np, 'process')} batch {found.batch:g} was the fastest"
+    return [_seen(f"{fastest}: {format_rate(found.rate.value)} samples/s{also}", found.rate, repeat)]

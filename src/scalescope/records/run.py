@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from scalescope.errors import WorkFailed
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.store import Inside, Record
 from scalescope.text import plain, plural
@@ -138,6 +139,10 @@ class Failure(Record, frozen=True, kw_only=True, tag="failure"):
     folder: Inside  # type: ignore[assignment]  # As that of a Run
     problem: str
     details: str
+
+    def error(self, what: str, kept: str = "") -> WorkFailed:
+        """The error of work that ended with this launch: one line, and then what its ranks said."""
+        return WorkFailed(f"{what}: {self.problem}{kept}\n{self.details}".rstrip())
 
 
 def _engine(run: Run) -> str:

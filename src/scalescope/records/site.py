@@ -3,18 +3,21 @@
 import re
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from scalescope.errors import UsageError
 from scalescope.named_paths import read_toml
-from scalescope.text import did_you_mean, is_one_line, plain
+from scalescope.text import did_you_mean, is_one_line
 from scalescope.units import parse_seconds
 
-_NAME = re.compile(r"[\w.,:@+/=-]+")  # Words that a scheduler takes, without blanks and quotes
-_OPTION = re.compile(r"--?[A-Za-z][\w-]*([ =].+)?")
 _CLOCK = re.compile(r"(?:(\d+)-)?(\d+):(\d\d)(?::(\d\d))?")
+# Nothing of the file may become another line of the job's script.
+_Name = Annotated[str, Meta(pattern=r"^[\w.,:@+/=-]*\Z")]  # Words that a scheduler takes, without blanks and quotes
+_Option = Annotated[str, Meta(pattern=r"^--?[A-Za-z][\w-]*([ =].+)?\Z")]
+_Count = Annotated[int, Meta(ge=0, le=9999)]
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +38,17 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.gpus.rpartition(":")[2] or 0)
 
 
-KEYS = ("account", "partition", "time", "gpus", "modules", "container", "setup", "extra")
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of a site.toml."""
+
+    account: _Name = ""
+    partition: _Name = ""
+    time: str | None = None
+    gpus: _Count | Annotated[str, Meta(pattern=r"^([\w.-]+:\d{1,4})?\Z")] = ""
+    modules: tuple[str, ...] = ()
+    container: str = ""
+    setup: tuple[str, ...] = ()
+    extra: tuple[_Option, ...] = ()
 
 
 def load_site(path: str) -> Site:
@@ -46,88 +59,36 @@ def load_site(path: str) -> Site:
     """
     document = read_toml(Path(path), "a file such as examples/sites/gpu.toml")
     for key in document:
-        if key not in KEYS:
-            raise UsageError(
-                f"{path}: there is no key {plain(key, 60)}{did_you_mean(key, KEYS)}: use {', '.join(KEYS)}"
-            )
+        if key not in (known := _File.__struct_fields__):
+            raise UsageError(f"{path}: there is no key {key!r}{did_you_mean(key, known)}: use {', '.join(known)}")
+    if isinstance(document.get("setup"), str):
+        document["setup"] = document["setup"].splitlines()
     try:
+        file = msgspec.convert(document, _File)
+        for text in (*file.modules, *file.setup, *file.extra, file.container):
+            if not is_one_line(text):
+                raise ValueError(f"{text!r} does not stand on one line: write a list of lines")
         return Site(
-            account=_word(document, "account"),
-            partition=_word(document, "partition"),
-            time_s=_time(document.get("time")),
-            gpus=_gpus(document.get("gpus", "")),
-            modules=_lines(document, "modules"),
-            container=_words(document.get("container", "")),
-            setup=_lines(document, "setup"),
-            extra=tuple(map(_option, _lines(document, "extra"))),
+            account=file.account,
+            partition=file.partition,
+            time_s=None if file.time is None else _seconds(file.time),
+            gpus=str(file.gpus or ""),
+            modules=file.modules,
+            container=tuple(shlex.split(file.container)),
+            setup=file.setup,
+            extra=file.extra,
         )
-    except ValueError as problem:
-        raise UsageError(f"{path}: {problem}") from None
+    except (ValueError, UsageError) as problem:  # msgspec's name the place
+        raise UsageError(f"{path}: {str(problem).replace('`', '')}: see examples/sites/gpu.toml") from None
 
 
-def _word(document: dict[str, Any], key: str) -> str:
-    value = document.get(key, "")
-    if not isinstance(value, str) or (value and not _NAME.fullmatch(value)):
-        raise ValueError(f"{key}: expected a name in quotes, without blanks, not {_shown(value)}")
-    return value
-
-
-def _time(value: Any) -> float | None:
-    """`90m`, or `1-12:00:00` as Slurm writes it; a number is refused, because it could be either."""
-    if value is None:
-        return None
-    match = _CLOCK.fullmatch(value) if isinstance(value, str) else None
-    if match:
+def _seconds(time: str) -> float:
+    """`90m`, or `1-12:00:00` as Slurm writes it; a number alone is refused, because it could be either."""
+    if match := _CLOCK.fullmatch(time):
         days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
         if match[4] is None and match[1] is None:  # 30:00 are minutes and seconds there
             hours, minutes, seconds = 0, hours, minutes
         return float(((24 * days + hours) * 60 + minutes) * 60 + seconds)
-    try:
-        if not isinstance(value, str) or value.strip().replace(".", "").isdigit():
-            raise UsageError("no unit")
-        return parse_seconds(value, "time")
-    except UsageError:
-        raise ValueError(
-            f'time: expected a time with its unit such as "2h", or "02:00:00", not {_shown(value)}'
-        ) from None
-
-
-def _gpus(value: Any) -> str:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if is_count or (isinstance(value, str) and re.fullmatch(r"([\w.-]+:)?\d{1,4}|", value)):
-        return str(value or "")
-    raise ValueError(f'gpus: expected the number of GPUs of a node such as 4, or "a100:4", not {_shown(value)}')
-
-
-def _lines(document: dict[str, Any], key: str) -> tuple[str, ...]:
-    value = document.get(key, [])
-    texts = (
-        value.splitlines()
-        if isinstance(value, str) and key == "setup"
-        else [value]
-        if isinstance(value, str)
-        else value
-    )
-    if not isinstance(texts, list) or not all(isinstance(text, str) and is_one_line(text) for text in texts):
-        raise ValueError(f'{key}: expected a list of texts such as ["..."], each on one line, not {_shown(value)}')
-    return tuple(text for text in texts if text.strip())
-
-
-def _words(value: Any) -> tuple[str, ...]:
-    """`apptainer exec --nv image.sif`, split as a shell would."""
-    if isinstance(value, str) and is_one_line(value):
-        try:
-            return tuple(shlex.split(value))
-        except ValueError:
-            pass
-    raise ValueError(f'container: expected words such as "apptainer exec --nv image.sif", not {_shown(value)}')
-
-
-def _option(text: str) -> str:
-    if not _OPTION.fullmatch(text):
-        raise ValueError(f'extra: expected an option of the scheduler such as "--qos=high", not {_shown(text)}')
-    return text
-
-
-def _shown(value: Any) -> str:
-    return plain(repr(value), 60)
+    if time.strip().replace(".", "").isdigit():
+        raise ValueError(f'time {time!r} has no unit: write "{time}m", or "02:00:00"')
+    return parse_seconds(time, "time")

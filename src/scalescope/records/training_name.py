@@ -1,7 +1,6 @@
 """The name of a training: the same whatever verb runs it, and however its command starts Python or its ranks."""
 
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,18 +27,6 @@ def training_name(workload: WorkloadSpec | None, command: Sequence[str]) -> str:
     if workload:
         return workload.model
     return " ".join(Path(word).name if word.startswith("/") else word for word in _script_and_options(list(command)))
-
-
-def same_training(one: str, other: str) -> bool:
-    """True if names are those of one training; earlier versions kept the interpreter in some of them."""
-    return one == other or _as_named_now(one) == _as_named_now(other)
-
-
-def _as_named_now(name: str) -> str:
-    try:
-        return training_name(None, shlex.split(name))
-    except ValueError:  # quotes that do not close
-        return training_name(None, name.split())
 
 
 def _script_and_options(words: list[str]) -> list[str]:

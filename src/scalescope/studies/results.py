@@ -29,7 +29,6 @@ from scalescope.records.scaling import Scaling
 from scalescope.records.store import load, load_lines
 from scalescope.records.study import STUDY, Study, StudyPlan
 from scalescope.records.timeline import Timeline
-from scalescope.records.training_name import same_training
 from scalescope.records.tuning import Sample, Tuning
 from scalescope.simulator.step import predicted_step
 from scalescope.studies.compare import compare
@@ -88,7 +87,7 @@ def _belong_together(old: Results, new: Results, *, alone: bool) -> bool:
     if old.kinds & new.kinds:
         return False
     named_by_file = new.kinds <= {"explanation", "autotune"} or old.kinds <= {"explanation", "autotune"}
-    return same_training(old.what, new.what) or (alone and named_by_file) or not new.kinds or not old.kinds
+    return old.what == new.what or (alone and named_by_file) or not new.kinds or not old.kinds
 
 
 def _make_one_curve(old: Results, new: Results) -> bool:
@@ -96,7 +95,7 @@ def _make_one_curve(old: Results, new: Results) -> bool:
     one, other, shared = old.measurement, new.measurement, old.kinds & new.kinds
     if not one or not other or old.study or new.study or not shared <= {"scaling", "explanation"}:
         return False
-    return same_training(one.what, other.what) and add_up(one, other)
+    return one.what == other.what and add_up(one, other)
 
 
 def _part(results: Results) -> Part:

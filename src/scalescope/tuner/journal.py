@@ -94,16 +94,13 @@ class Journal:
 
     def begin(self, asked: SampleRequest, most: int, progress: Progress) -> None:
         """Show which sample is made now, of at most how many, and about how long the search still takes."""
-        best, setting, seconds = times(self._tuner.best[1]), setting_words(asked.values), None
-        if asked.phase == "confirm":
-            pair = f"pair {asked.pair + 1}" if asked.pair is not None else "a pair"
-            what = f"confirming: {pair} · {best} so far · now {setting}"
-        else:
-            so_far = f" · best so far {best}" if self._samples else ""
-            what = f"sample {asked.index} of at most {most}{so_far} · now {setting}"
-            if self._samples:
-                seconds = fmean(sample.seconds for sample in self._samples) * (most - asked.index)
-        progress.stage(what, seconds)
+        what, seconds = f"sample {asked.index} of at most {most}", None
+        if asked.pair is not None:
+            what = f"confirming: pair {asked.pair + 1}"
+        elif self._samples:
+            seconds = fmean(sample.seconds for sample in self._samples) * (most - asked.index)
+        so_far = f" · best so far {times(self._tuner.best[1])}" if self._samples else ""
+        progress.stage(f"{what}{so_far} · now {setting_words(asked.values)}", seconds)
 
     def add(self, sample: Sample, progress: Progress) -> None:
         """Keep a sample and show it."""
@@ -116,8 +113,7 @@ class Journal:
         else:
             text += with_error(sample.step_s, sample.error_s)
             if default_s and sample.values != self._space.settings[0]:
-                faster = default_s / sample.step_s
-                text += f", {times(max(faster, 1 / faster))} {'faster' if faster >= 1 else 'slower'} than the default"
+                text += f", {times(default_s / sample.step_s)} the default's speed"
             text += f"; {plain(sample.decision, 100)}" if sample.decision else ""
         progress.note(text, "detail")
 

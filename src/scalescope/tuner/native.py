@@ -98,8 +98,7 @@ def tune_native_by_relaunch(
     )
     outcome = launches.launch(0, {}, steps, autotune_variables(request, log, nccl_build=nccl_build))
     if isinstance(outcome, Failure):
-        details = f"\n{outcome.details}" if outcome.details else ""
-        raise WorkFailed(f"the launch with Horovod's autotune failed: {outcome.problem}{details}")
+        raise outcome.error("the launch with Horovod's autotune failed")
     tried = _read(log, outcome.steps, steps)
     space = _space(point.engine, tried, fixed_by_user(request, settings, point))
     tuner, journal = _begin_comparison(folder, request, space, tried, launches.options, method="offline")

@@ -183,8 +183,7 @@ def use_setting(
     progress.note("Training with the setting that was found earlier; nothing is searched.")
     outcome = Launches(request, settings, point, progress).launch(0, values, steps)
     if isinstance(outcome, Failure):
-        details = f"\n{outcome.details}" if outcome.details else ""
-        raise WorkFailed(f"the training failed with the setting found earlier: {outcome.problem}{details}")
+        raise outcome.error("the training failed with the setting found earlier")
     record = Tuning(
         what=request.what,
         command=request.command,

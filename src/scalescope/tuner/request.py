@@ -1,6 +1,5 @@
 """Reads what a user asks of tune: knobs and search options of the call and of files, checked against each other."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from scalescope.tuner.space import check_searched
 def tune_request(**given: Any) -> TuneRequest:
     """Make the request of tune, from texts of the command line or from Python values.
 
-    What a file says that is of no use here is a warning.
-
     Raises:
         UsageError: Something cannot be read, or contradicts something else.
     """
@@ -35,8 +32,6 @@ def tune_request(**given: Any) -> TuneRequest:
     if isinstance(start, str | Path):
         files["--start-from"] = read_found(Path(start))
         start = files["--start-from"].values
-    for text in (text for file in files.values() for text in file.notes):
-        warnings.warn(text, stacklevel=2)
     engine = _engine(asked.get("engine", ""), asked.get("command", ()), files)
     if not asked.get("engine") and not any(file.engine for file in files.values()):
         asked["engine"] = ""  # resolved where it is launched

@@ -26,8 +26,8 @@ THREADS = Knob(
     meaning="threads that a rank computes with",
 )  # Of every engine, and no engine's own
 
-_LONGEST = 1_000_000  # Bytes of a settings file; people's have some hundred
-_LONGEST_VALUE = 3_000  # Characters of one value: what YAML reads as a number in base 60 takes quadratic time
+# Bytes of a settings file: people's have some hundred, and YAML reads numbers in base 60 in quadratic time.
+_LONGEST = 20_000
 _SECTIONS = (*(name for engine in ENGINES.values() for name in engine.sections), "autotune", THREADS.name)
 _KNOB_SECTIONS = [engine.sections[0] for engine in ENGINES.values() if engine.sections]
 _NOT_ABOUT_TUNING = ("timeline", "stall_check", "library_options", "logging")
@@ -45,7 +45,6 @@ class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
     engine: str  # Empty: the file names no knob of any engine
     values: Values = {}
     options: dict[str, KnobValue] = {}  # How to search, by the names of TuneRequest's fields
-    notes: tuple[str, ...] = ()  # What was in the file and is not used
 
 
 def fixed_knobs(engine: str, texts: Sequence[str]) -> Values:
@@ -140,82 +139,59 @@ def read_found(path: Path) -> SettingsFile:
     if path.is_dir():
         inside = next((path / name for name in (YAML, "tuning.json") if (path / name).is_file()), None)
         if inside is None:
-            raise UsageError(f"there is no {YAML} in {_shown(path)}: name a folder or a file of scalescope tune")
+            raise UsageError(f"there is no {YAML} in {plain(str(path))}: name a folder or a file of scalescope tune")
         path = inside
     if path.suffix == ".json":
         tuning = load(path, Tuning)
         return SettingsFile(engine=tuning.engine, values={**tuning.held, **tuning.values})
     found = read_settings(path)
     if not found.engine:
-        raise UsageError(f"{_shown(path)} holds no setting: name a file with a section {' or '.join(_KNOB_SECTIONS)}")
+        sections = " or ".join(_KNOB_SECTIONS)
+        raise UsageError(f"{plain(str(path))} holds no setting: name a file with a section {sections}")
     return found
 
 
 def read_settings(path: Path) -> SettingsFile:
     """A config file in horovodrun's layout, or one of ours; everything in it is checked."""
-    source = _shown(path)
-    document = _sections(path)
-    _check_names(document, (*_SECTIONS, *_NOT_ABOUT_TUNING), f"{source}: no section")
-    notes = [f"{source}: {name} is not about tuning and is left out" for name in _NOT_ABOUT_TUNING if name in document]
+    source, document = plain(str(path)), _document(path)
+    _check_names(document, (*_SECTIONS, *_NOT_ABOUT_TUNING), f"{source}")
     engines = [engine for engine in ENGINES.values() if set(engine.sections) & set(document)]
     if len(engines) > 1:
         whose = " and of ".join(f"{engine.title} ({', '.join(engine.sections)})" for engine in engines)
         raise UsageError(f"{source} has settings of {whose}: keep one of them")
-    given: dict[str, Any] = {}
-    known: dict[str, Knob] = {}
+    given: dict[str, Any] = {THREADS.name: document.get(THREADS.name)}
+    known = {THREADS.name: THREADS}
     for engine in engines:
         section, *others = engine.sections
-        known = {knob.name: knob for knob in engine.knobs}
-        given = _section(document, section, source)
-        _check_names(given, [name for name in known if name not in others], f"{source}: {section} has no key")
-        for name in others:
-            value = document.get(name)
-            given[name] = value.lower() if isinstance(value, str) else value
-    given[THREADS.name] = document.get(THREADS.name)
+        known |= {knob.name: knob for knob in engine.knobs}
+        inside = _section(document, section, source)
+        _check_names(inside, [knob.name for knob in engine.knobs if knob.name not in others], f"{source}: {section}")
+        given |= inside | {name: document.get(name) for name in others}
     autotune = _section(document, "autotune", source)
-    _check_names(autotune, (*_OPTIONS, "log_file", "enabled"), f"{source}: autotune has no key")
+    _check_names(autotune, (*_OPTIONS, "log_file", "enabled"), f"{source}: autotune")
     options = _read_values({name: autotune.get(name) for name in _OPTIONS}, _OPTIONS, source)
     if (log_file := autotune.get("log_file")) is not None:
         if not isinstance(log_file, str) or plain(log_file) != log_file or not log_file:
             raise UsageError(f"{source}: log_file takes the name of a file")
         options["log_file"] = log_file
-    return SettingsFile(
-        engine=engines[0].name if engines else "",
-        values=_read_values(given, {**known, THREADS.name: THREADS}, source),
-        options=options,
-        notes=tuple(notes),
-    )
+    values = _read_values(given, known, source)
+    return SettingsFile(engine=engines[0].name if engines else "", values=values, options=options)
 
 
-def _sections(path: Path) -> dict[str, Any]:
+def _document(path: Path) -> dict[str, Any]:
     import yaml
 
-    class Loader(yaml.SafeLoader):
-        """YAML's safe loader, with an end to the length of a value."""
-
-        def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-            if len(node.value) > _LONGEST_VALUE:
-                problem = f"a value of {len(node.value):,} characters"
-                raise yaml.constructor.ConstructorError(problem=problem, problem_mark=node.start_mark)
-            return super().construct_scalar(node)
-
-    source = _shown(path)
+    source = plain(str(path))
     try:
         with open(path, "rb") as file:
             data = file.read(_LONGEST + 1)
         if len(data) > _LONGEST:
             raise UsageError(f"{source} is too large for a settings file: name another one")
-        document = yaml.load(data.decode("utf-8-sig"), Loader=Loader)
+        document = yaml.safe_load(data.decode("utf-8-sig")) or {}
     except OSError as problem:
         raise UsageError(f"cannot read {source}: {problem.strerror}: name an existing settings file") from None
-    except yaml.MarkedYAMLError as problem:
-        line = f" at line {problem.problem_mark.line + 1}" if problem.problem_mark else ""
-        why = plain(problem.problem or "damaged")
-        raise UsageError(f"{source} is not readable YAML{line} ({why}): correct it") from None
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError):
-        raise UsageError(f"{source} is not readable YAML: name a settings file such as {YAML}") from None
-    if document is None:
-        return {}
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        raise UsageError(f"{source} is not readable YAML ({plain(str(problem))}): correct it") from None
     if not isinstance(document, dict):
         raise UsageError(
             f"{source} has no sections such as {': or '.join(_KNOB_SECTIONS)}: name a settings file such as {YAML}"
@@ -224,19 +200,17 @@ def _sections(path: Path) -> dict[str, Any]:
 
 
 def _section(document: dict[str, Any], name: str, source: str) -> dict[str, Any]:
-    content = document.get(name)
-    if content is None:
-        return {}
+    content = document.get(name) or {}
     if not isinstance(content, dict):
         raise UsageError(f"{source}: {name} takes indented lines such as name: value")
     return {str(key): value for key, value in content.items()}
 
 
-def _check_names(given: Iterable[str], known: Sequence[str], complaint: str) -> None:
+def _check_names(given: Iterable[str], known: Sequence[str], where: str) -> None:
     for name in given:
         if name not in known:
             near = did_you_mean(name, known)
-            raise UsageError(f"{complaint} '{plain(name, 60)}'{near}: use one of {', '.join(known)}")
+            raise UsageError(f"{where} has no key '{plain(name, 60)}'{near}: use one of {', '.join(known)}")
 
 
 def _read_values(given: dict[str, Any], known: dict[str, Knob], source: str) -> Values:
@@ -245,14 +219,13 @@ def _read_values(given: dict[str, Any], known: dict[str, Knob], source: str) -> 
     for name, value in given.items():
         if value is None:
             continue
-        if not isinstance(value, bool | int | float | str):
-            raise UsageError(f"{source}: {name} takes one value, not a list")
+        knob = known[name]
         try:
-            values[known[name].name] = parse_value(known[name], plain(shown_value(value), 60))
+            if not isinstance(value, bool | int | float | str):
+                raise ValueError(f"{name} takes one value, not a list")
+            text = plain(shown_value(value), 60)
+            text = next((choice for choice in knob.choices if choice.lower() == text.lower()), text)
+            values[knob.name] = parse_value(knob, text)
         except (UsageError, ValueError) as problem:
             raise UsageError(f"{source}: {str(problem).removeprefix('knob ')}") from None
     return values
-
-
-def _shown(path: Path) -> str:
-    return plain(str(path))

@@ -1,12 +1,9 @@
 """estimate: how fast would it be?"""
 
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalescope.errors import OtherDevice, UsageError
-from scalescope.progress import Progress
 from scalescope.records.request import EstimatePlan, EstimateRequest
 from scalescope.show import document_of
 from scalescope.units import format_seconds
@@ -28,18 +25,10 @@ if TYPE_CHECKING:
     from scalescope.records.prediction import Prediction
 
 
-def _estimate(request: EstimateRequest, progress: Progress) -> "Prediction":
-    from scalescope.estimation.estimate import estimate
-
-    with _names_what_works(request):
-        return estimate(request, progress)
-
-
 def _plan_estimate(request: EstimateRequest) -> Iterable[str]:
     from scalescope.estimation.estimate import dry_run
 
-    with _names_what_works(request):
-        lines = dry_run(request)
+    lines = dry_run(request)
     checks = [max(request.np, default=1)] * request.verify * request.launches
     launches = (
         [launch_costs(checks, length=training_length(None) if request.command else "", most=True)] if checks else []
@@ -50,15 +39,6 @@ def _plan_estimate(request: EstimateRequest) -> Iterable[str]:
     probed = "" if request.cluster else ", and the probe of the links"
     said = f"# about {format_seconds(taken)} for the profile{probed}" if taken else f"# no profile{probed}"
     return [*lines, said, *launches]
-
-
-@contextlib.contextmanager
-def _names_what_works(request: EstimateRequest) -> Iterator[None]:
-    try:
-        yield
-    except OtherDevice as problem:
-        works = retyped("estimate", request, profile=request.profile, **problem.instead)
-        raise UsageError(f"{problem}, as in: {works}") from None
 
 
 def of_prediction(prediction: "Prediction", request: EstimateRequest, screen: Screen) -> Ending:
@@ -101,7 +81,7 @@ VERB = Verb(
     scalescope estimate --np 1..64 --cluster cluster.toml -- python train.py
     """,
     room("scalescope.estimation.estimate", "estimate_request"),
-    _estimate,
+    room("scalescope.estimation.estimate", "estimate"),
     ("resume", "dry_run", *SHOWN),
     _plan_estimate,
     kept=lambda request, said: ", and what was finished is kept: type the same command to continue",

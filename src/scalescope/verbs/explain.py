@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from scalescope.records.autotune import Autotune
     from scalescope.records.explanation import Explanation
     from scalescope.records.request import MeasureRequest
-    from scalescope.records.results import Results
     from scalescope.records.scaling import Scaling
 
 _ABOUT_KNOBS = ("small_messages", "large_bucket", "exposed_communication", "long_cycle", "negotiation")
@@ -52,15 +50,15 @@ def _is_model(word: str | Path) -> bool:
     return str(word) in BUILTINS or bool(re.fullmatch(r"[\w./-]+:\w+", str(word)))
 
 
-def explain(
-    request: ExplainRequest, progress: Progress, *, several: bool = False
-) -> "Scaling | Explanation | Autotune | Sequence[Results]":
-    """Explain files, or a run that is captured first; with `several`, of several jobs the results of each."""
+def explain(request: ExplainRequest, progress: Progress) -> "Scaling | Explanation | Autotune":
+    """Explain files, or a run that is captured first."""
     from scalescope.diagnosis.sources import check_export
     from scalescope.diagnosis.sources import explain as read_sources
-    from scalescope.errors import SeveralJobs
     from scalescope.jobs.folders import check, mark_of, result_folder
+    from scalescope.show.charts.saving import start_renderer
 
+    if request.folder:
+        start_renderer()  # while the files are read
     files, folder = list(map(_traced_in, request.paths)), Path(request.folder) if request.folder else None
     if request.workload or request.command:
         from scalescope.jobs.request import traced_request
@@ -84,14 +82,7 @@ def explain(
     with contextlib.ExitStack() as results:
         if folder and export:  # it may go into the folder; without it nothing is made for files that cannot be read
             results.enter_context(result_folder("explain", folder, also=also))
-        try:
-            found: Any = read_sources(files, np=counts, pattern=request.pattern, estimate=estimate, export_to=export)
-        except SeveralJobs:
-            if not several or export or estimate or counts or request.pattern:  # of one job
-                raise
-            from scalescope.studies.results import read_results  # It knows all verbs, which takes a while to import
-
-            return [read_results([path])[0] for path in files]
+        found: Any = read_sources(files, np=counts, pattern=request.pattern, estimate=estimate, export_to=export)
         if folder and not export:
             results.enter_context(result_folder("explain", folder, also=also))
     return in_folder(found, folder) if folder else found  # type: ignore[no-any-return]
@@ -108,14 +99,6 @@ def _traced_in(path: str) -> Path:
         else [*Path(path).glob(f"traces/*/{TRACE_RECORD}"), *Path(path).glob(f"explain/traces/*/{TRACE_RECORD}")]
     )
     return traced[0].parent if len(traced) == 1 else Path(path)
-
-
-def _explain(request: ExplainRequest, progress: Progress) -> Any:
-    from scalescope.show.charts.saving import start_renderer
-
-    if request.folder:
-        start_renderer()  # while the files are read
-    return explain(request, progress, several=True)
 
 
 def _plan_explain(request: ExplainRequest) -> Iterable[str]:
@@ -268,40 +251,11 @@ def after_table(scaling: "Scaling", request: ExplainRequest) -> str:
     return f"scalescope measure --np {','.join(map(str, counts))} -- {COMMAND}"
 
 
-def of_several(results: "list[Results]", request: ExplainRequest, screen: Screen) -> Ending:
-    """End of several tables, timelines or measurements: a sentence each, and what changed from first to last."""
-    from scalescope.jobs.folders import result_folder
-    from scalescope.show.page import PAGE
-    from scalescope.studies.compare import compare
-
-    changed = document_of(compare(results[0], results[-1]))
-    told = [(result.name, document_of(result).answer) for result in results]
-
-    def write() -> list[str]:
-        if not request.folder:
-            return []
-        with result_folder("explain", request.folder) as folder:
-            return screen.page(results, folder / PAGE)
-
-    return Ending(
-        changed._replace(answer="\n".join([*(f"{name}: {words}" for name, words in told), changed.answer])),
-        shlex.join(["scalescope", "report", *request.paths, "-o", PAGE]),
-        write,
-        lambda: {
-            "kind": "several",
-            "results": [{"name": name, "answer": words} for name, words in told],
-            "compared": changed.json(),
-        },
-    )
-
-
 def _end(record: Any, request: ExplainRequest, screen: Screen) -> Ending:
     """End of the verb, by what the files turned out to be."""
     from scalescope.records.autotune import Autotune
     from scalescope.records.scaling import Scaling
 
-    if isinstance(record, list):
-        return of_several(record, request, screen)
     if isinstance(record, Autotune):
         return of_autotune(record, screen)
     return (of_scaling if isinstance(record, Scaling) else of_explanation)(record, request, screen)
@@ -317,7 +271,7 @@ VERB = Verb(
     scalescope explain --np 2 -- python train.py
     """,
     _ask_explain,
-    _explain,
+    explain,
     ("resume", "dry_run", *SHOWN),
     _plan_explain,
     kept=lambda request, said: " and nothing was explained",
