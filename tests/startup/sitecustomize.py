@@ -22,7 +22,7 @@ class NoOtherPrograms:
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if name != cls.MODULE:
+        if name != cls.MODULE or "pytest" in sys.modules:  # not in the tests themselves
             return None
         import importlib.util
 
@@ -38,5 +38,4 @@ class NoOtherPrograms:
         return spec
 
 
-if __name__ == "sitecustomize":  # not in the tests themselves
-    sys.meta_path.insert(0, NoOtherPrograms)
+sys.meta_path.insert(0, NoOtherPrograms)
