@@ -20,7 +20,8 @@ NETNS_MOUNTS = Path("/run/netns")
 PREFIX = "scalescope-lab"
 ENTER = 'hostname "$0"; exec "$@"'
 SSH = """#!/bin/sh
-# Stands in for ssh: skips its options, enters the host, and like sshd gives the command a clean environment.
+# Stands in for ssh: skips its options, enters the host, and like sshd gives the command a clean environment; but how
+# threads wait is sent along, as all hosts share the cores.
 host=
 while :; do
     case "$1" in
@@ -39,7 +40,8 @@ case "$host" in
 esac
 cd "$HOME" || exit 255
 exec ip netns exec "$namespace" unshare --uts sh -c '%(enter)s' "$name" \\
-    env -i HOME="$HOME" LANG="${LANG:-C.UTF-8}" SHELL=/bin/sh PATH='%(path)s' SSH_CONNECTION=stand-in sh -c "$*"
+    env -i HOME="$HOME" LANG="${LANG:-C.UTF-8}" SHELL=/bin/sh PATH='%(path)s' SSH_CONNECTION=stand-in \\
+    ${OMP_WAIT_POLICY:+OMP_WAIT_POLICY=$OMP_WAIT_POLICY} sh -c "$*"
 """
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

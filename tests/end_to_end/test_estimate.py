@@ -15,7 +15,7 @@ from command_line import CommandLine
 from interruption import interrupt
 from scalescope.cli import run
 from scalescope.estimation.begun import unfinished_estimate
-from scalescope.jobs.folders import held
+from scalescope.jobs.folders import held, result_folder
 from scalescope.records.cluster_file import load_cluster
 from scalescope.records.prediction import Prediction, Residual
 from scalescope.records.profile import ModelProfile
@@ -24,7 +24,7 @@ from scalescope.records.run import Run
 from scalescope.records.store import load, load_lines, save
 from scalescope.records.timeline import Timeline
 
-WORDS = ("estimate", "mlp", "--np", "1,2", "--batch", "16,64", "--seconds", "6s", "--verify", "1", "--launches", "2")
+WORDS = ("estimate", "mlp", "--np", "1,2", "--batch", "16,64", "--seconds", "2s", "--verify", "1", "--launches", "2")
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +116,8 @@ def test_what_was_verified_is_remembered_for_the_next_estimate(estimated, monkey
     remembered.write_bytes(b"damaged\n" + msgspec.json.encode(residual) + b"\n")
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     with contextlib.chdir(line.folder):
+        with result_folder("estimate", Path("again")) as folder:  # as if interrupted after its probe
+            shutil.copy("out/cluster.toml", folder)
         later = api.estimate("mlp", np=(1, 2), batch=(16,), profile="out/profile.json", seconds=2.0, folder="again")
     assert later.calibration is not None
     assert later.calibration.estimates == 1

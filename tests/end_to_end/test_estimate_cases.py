@@ -28,7 +28,7 @@ def test_a_users_own_model_for_a_described_cluster(scalescope: CommandLine) -> N
         "nodes = 2\nslots_per_node = 2\ncores_per_node = 2\n[inside]\nbandwidth = '1 GB/s'\nlatency = '20 us'\n"
         "[between]\nbandwidth = '1 Gbit/s'\nlatency = '50 us'\n"
     )
-    words = ("--cluster", "cluster.toml", "--batch", "8,32", "--seconds", "3s", "--scaling", "both", "-o", "out")
+    words = ("--cluster", "cluster.toml", "--batch", "8,32", "--seconds", "1s", "--scaling", "both", "-o", "out")
     done = scalescope("estimate", "own.py:make", *words, "--model-arg", "width=128", "--json")
     cells = json.loads(done.stdout)["cells"]
     assert {cell["np"] for cell in cells} == {1, 2, 3, 4}
@@ -49,7 +49,7 @@ def test_links_are_probed_over_every_backend(scalescope: CommandLine, backend: s
     if backend == "horovod-mpi":
         needs.openmpi()
     drawn = backend == "gloo"
-    done = scalescope("probe", "--backend", backend, "--seconds", "1s", "--json", "-o", "out", pictures=drawn)
+    done = scalescope("probe", "--backend", backend, "--seconds", "0.1s", "--json", "-o", "out", pictures=drawn)
     document = json.loads(done.stdout)
     cluster = load_cluster(scalescope.folder / "out" / "cluster.toml")
     assert document["slots_per_node"] == cluster.slots_per_node
@@ -68,7 +68,7 @@ def test_links_are_probed_over_every_backend(scalescope: CommandLine, backend: s
 
 def test_an_interruption_of_the_profile_leaves_nothing_running(scalescope: CommandLine) -> None:
     blocks = scalescope.folder / "out" / "profile" / "profile-rank0.jsonl"
-    interrupt(scalescope, ["estimate", "mlp", "--seconds", "60s", "-o", "out"], blocks, 3, dict(os.environ))
+    interrupt(scalescope, ["estimate", "mlp", "--seconds", "60s", "-o", "out"], blocks, 1, dict(os.environ))
 
 
 def test_a_model_that_needs_integers_is_told_so(scalescope: CommandLine) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,19 +90,19 @@ def test_cut_files_are_read_and_the_loss_is_said(scalescope: CommandLine) -> Non
     assert document["lost"]["reason"]
 
 
-@pytest.mark.parametrize(
-    ("name", "data"),
-    [
-        ("empty.json", b""),
-        ("other.json", b'{"some": "thing"}'),
-        ("noise.json", bytes(range(256)) * 20),
-        ("bomb.json.gz", gzip.compress(b"[" + b" " * (80 << 20), 9)),
-        ("deep.json", b"[" * 10_000),
-        ("empty.json.gz", gzip.compress(b"", mtime=0)),
-    ],
-)
-def test_what_is_no_trace_is_one_clear_line(scalescope: CommandLine, name: str, data: bytes) -> None:
-    (scalescope.folder / name).write_bytes(data)
+NO_TRACES: dict[str, Callable[[], bytes]] = {
+    "empty.json": bytes,
+    "other.json": lambda: b'{"some": "thing"}',
+    "noise.json": lambda: bytes(range(256)) * 20,
+    "bomb.json.gz": lambda: gzip.compress(b"[" + b" " * (80 << 20), 9),
+    "deep.json": lambda: b"[" * 10_000,
+    "empty.json.gz": lambda: gzip.compress(b"", mtime=0),
+}
+
+
+@pytest.mark.parametrize("name", NO_TRACES)
+def test_what_is_no_trace_is_one_clear_line(scalescope: CommandLine, name: str) -> None:
+    (scalescope.folder / name).write_bytes(NO_TRACES[name]())
     done = scalescope.in_this_process("explain", name, code=2)
     assert done.stderr.startswith("scalescope: ")
     assert len(done.stderr.splitlines()) == 1

@@ -115,15 +115,14 @@ def test_explain_recognises_a_measurement(measured) -> None:
         assert table["speedup"][name] == pytest.approx(values, rel=1e-6)
 
 
-@pytest.mark.parametrize("controller", ["gloo", "mpi"])
-def test_a_model_is_measured_on_horovod(scalescope, controller: str) -> None:
+def test_a_model_is_measured_on_horovod(scalescope) -> None:
+    """Over MPI it is measured on two hosts, in test_hosts_and_slurm.py."""
     needs.horovod()
-    needs.openmpi()
-    words = ("--engine", "horovod", "--knob", f"controller={controller}", "--knob", "cycle_time_ms=2", "--batch", "2")
+    words = ("--engine", "horovod", "--knob", "controller=gloo", "--knob", "cycle_time_ms=2", "--batch", "2")
     done = scalescope("measure", "cnn", "--np", "2", "--steps", "6", *words, "-o", "out", "--json")
     (point,) = document(done)["points"]
     check_phases(point)
-    assert (point["engine_seen"], point["backend"]) == ("horovod", controller)
+    assert (point["engine_seen"], point["backend"]) == ("horovod", "gloo")
     assert "HOROVOD_CYCLE_TIME=2" in (scalescope.folder / "out" / point["folder"] / "command.txt").read_text()
 
 

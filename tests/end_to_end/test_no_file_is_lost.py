@@ -156,7 +156,7 @@ def test_explain_replaces_nothing_that_it_did_not_write(scalescope: CommandLine)
 
 
 def test_two_probes_at_once_both_finish(scalescope: CommandLine) -> None:
-    words = scalescope.words("probe", "--slots", "2", "--seconds", "1s", "--backend", "gloo")
+    words = scalescope.words("probe", "--slots", "2", "--seconds", "0.1s", "--backend", "gloo")
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     both = [subprocess.Popen(words, cwd=scalescope.folder, **pipes) for _ in range(2)]
     said = [running.communicate(timeout=120)[1] for running in both]

@@ -118,7 +118,9 @@ def test_a_script_that_exchanges_by_hand_is_named_after_that(scalescope: Command
 
 
 def test_the_example_that_shards_slowly_shows_what_it_plants(scalescope: CommandLine) -> None:
-    found, trace = explained(scalescope, str(EXAMPLES / "slow_sharded.py"), "--accumulate", "4", "--blocks", "2")
+    found, trace = explained(
+        scalescope, str(EXAMPLES / "slow_sharded.py"), "--accumulate", "4", "--blocks", "2", "--batch", "8"
+    )
     check_exchange(found, trace, "fsdp2", {"allgather", "reducescatter"})
     assert "synchronized_micro_batches" in {each["id"] for each in found["findings"]}
 

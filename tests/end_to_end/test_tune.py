@@ -95,7 +95,7 @@ def test_a_tuned_model_is_drawn(tuned: tuple[CommandLine, dict]) -> None:
 
 
 def test_a_script_trains_on_to_its_own_end_and_its_held_knobs_stay(scalescope: CommandLine) -> None:
-    training = ("--epochs", "2", "--batch-size", "16", "--samples", "2400")
+    training = ("--epochs", "2", "--batch-size", "16", "--samples", "1200")
     words = ("--np", "2", "--bucket-cap-mb", "2", *SHORT, "-o", "out", "--json")
     done = scalescope("tune", *words, "--", sys.executable, str(EXAMPLES / "train_ddp.py"), *training)
     document = json.loads(done.stdout)
@@ -300,7 +300,7 @@ def test_a_horovod_script_is_tuned_while_it_trains_and_ends_its_training(scalesc
     needs.horovod()
     needs.openmpi()
     words = ("--np", "2", "--launcher", "mpirun", *SHORT, "-o", "out", "--json")
-    training = ("--", sys.executable, str(SCRIPTS / "hvd.py"), "--steps", "300")
+    training = ("--", sys.executable, str(SCRIPTS / "hvd.py"), "--steps", "160")
     done = scalescope("tune", *words, *training)
     document = json.loads(done.stdout)
     assert document["method"] == "online"
@@ -308,7 +308,7 @@ def test_a_horovod_script_is_tuned_while_it_trains_and_ends_its_training(scalesc
     assert {knob.name for knob in record.knobs} <= {"fusion_threshold_mb", "cycle_time_ms", "cache_capacity"}
     assert any(sample.switch_s > 0 for sample in record.samples)
     last = (scalescope.folder / "out" / "training" / "reports.jsonl").read_text().splitlines()[-1]
-    assert json.loads(last) == {"kind": "end", "steps": 300}
+    assert json.loads(last) == {"kind": "end", "steps": 160}
     assert scalescope.processes() == []
 
 
@@ -324,7 +324,7 @@ def test_ranks_of_gloo_that_share_cores_are_not_switched_and_train_to_their_end(
 def test_horovods_own_autotune_and_the_comparison_share_one_launch(scalescope: CommandLine) -> None:
     needs.horovod()
     words = ("--np", "2", "--launcher", "horovodrun", "--method", "native", *SHORT, "-o", "out", "--json")
-    training = ("--", sys.executable, str(SCRIPTS / "hvd.py"), "--steps", "300")
+    training = ("--", sys.executable, str(SCRIPTS / "hvd.py"), "--steps", "220")
     done = scalescope("tune", *words, *training)
     assert json.loads(done.stdout)["method"] == "native"
     record = load(scalescope.folder / "out" / "tuning.json", Tuning)
@@ -333,7 +333,7 @@ def test_horovods_own_autotune_and_the_comparison_share_one_launch(scalescope: C
     assert "Horovod's autotune finished" in record.notes[0]
     assert not (scalescope.folder / "out" / "launches").exists()
     reports = (scalescope.folder / "out" / "training" / "reports.jsonl").read_text().splitlines()
-    assert json.loads(reports[-1]) == {"kind": "end", "steps": 300}
+    assert json.loads(reports[-1]) == {"kind": "end", "steps": 220}
 
 
 def test_horovod_is_tuned_by_relaunch(scalescope: CommandLine) -> None:

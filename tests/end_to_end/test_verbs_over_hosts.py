@@ -21,7 +21,7 @@ Run = Callable[..., dict[str, Any]]
 @pytest.fixture
 def over_hosts(hosts, tmp_path: Path) -> Run:
     """A verb whose ranks run on h1 and h2; its JSON."""
-    lab = hosts(2)
+    lab = hosts(2, rate="")  # no test of this file speaks of speed
 
     def run(*words: str) -> dict[str, Any]:
         command = CommandLine(tmp_path).words(*words, "--hosts", "h1:1,h2:1", "--ssh", str(lab.ssh), "--json")

@@ -11,7 +11,6 @@ import pytest
 from environments import empty_environment
 
 REPOSITORY = Path(__file__).parents[2]
-ONCE = ("--launches", "1", "--steps", "8", "--json")
 
 
 class Installed:
@@ -54,12 +53,6 @@ def test_doctor_finds_the_machine_ready(installed: Installed) -> None:
     assert "is ready to measure" in installed("scalescope", "doctor")
 
 
-def test_a_model_is_measured(installed: Installed) -> None:
-    shown = installed("scalescope", "measure", "mlp", "--np", "2", *ONCE, "-o", "model")
+def test_a_model_is_measured_by_the_agent(installed: Installed) -> None:
+    shown = installed("scalescope", "measure", "mlp", "--np", "2", "--launches", "1", "--steps", "8", "--json")
     assert [(point["np"], point["steps"]) for point in json.loads(shown)["points"]] == [(2, 8)]
-
-
-def test_the_agent_watches_a_script(installed: Installed, scripts: Path) -> None:
-    (installed.folder / "script.py").write_text((scripts / "ddp.py").read_text())
-    shown = installed("scalescope", "measure", "--np", "1", *ONCE, "-o", "script", "--", "python", "script.py")
-    assert [(point["np"], point["steps"]) for point in json.loads(shown)["points"]] == [(1, 8)]

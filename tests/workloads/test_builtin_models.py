@@ -4,9 +4,11 @@ from torch import nn
 
 from scalescope.errors import UsageError
 from scalescope.workloads import BUILTINS, WorkloadSpec, check, load, spec_from_options
-from scalescope.workloads.builtin import factory_of
+from scalescope.workloads.builtin import ARGUMENTS, factory_of
 from scalescope.workloads.inputs import parse_input
+from scalescope.workloads.loading import signature_of
 from scalescope.workloads.models import convolution
+from scalescope.workloads.references import kinds_of
 
 # The counts that torchvision and the papers' own releases give.
 PUBLISHED = {
@@ -29,6 +31,12 @@ def on_meta(name: str, **arguments: int) -> nn.Module:
         model = factory_of(name)(**arguments)
     assert isinstance(model, nn.Module)
     return model
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_arguments_are_of_the_kind_that_command_lines_are_read_as(name: str) -> None:
+    for each in signature_of(factory_of(name)).parameters.values():
+        assert kinds_of(each.annotation) - {"NoneType"} == kinds_of(ARGUMENTS[each.name]) - {"None"}
 
 
 @pytest.mark.parametrize("name", BUILTINS)

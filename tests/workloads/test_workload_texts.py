@@ -154,7 +154,8 @@ def test_bad_model_arguments(texts: list[str], annotation: object, message: str)
 def test_importing_the_room_and_parsing_does_not_import_torch() -> None:
     program = (
         "import sys; from scalescope.workloads import parse_input, parse_model_args, spec_from_options; "
-        "parse_input('3x2'); parse_model_args(['a=1']); spec_from_options('mlp', inputs=['8']); "
+        "parse_input('3x2'); parse_model_args(['a=1']); "
+        "spec_from_options('mlp', inputs=['8'], model_args=['width=8']); "
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], env={"PYTHONPATH": ":".join(sys.path)}).returncode == 0

@@ -19,6 +19,20 @@ INPUTS: dict[Data, str] = {
     "tokens": "int64:{sequence}:vocab={vocab}",
 }
 EXAMPLES: dict[Data, str] = {"features": "1024", "images": "3x224x224", "tokens": "int64:128:vocab=30000"}
+# Annotations of all arguments, so that no model, and no torch, has to be imported to read what is given.
+ARGUMENTS = {
+    "channels": "int",
+    "classes": "int | None",
+    "depth": "int",
+    "dropout": "float",
+    "features": "int",
+    "heads": "int",
+    "image_size": "int",
+    "layers": "int",
+    "sequence": "int",
+    "vocab": "int",
+    "width": "int",
+}
 
 
 @dataclass(frozen=True)

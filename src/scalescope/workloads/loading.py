@@ -121,11 +121,13 @@ def spec_from_options(
             module_file(where)  # before anything is launched
     if is_builtin(model):
         builtin.find(model)
-    annotations: dict[str, object] = {}
+    annotations: Mapping[str, object] = {}
     if model_args and not isinstance(model_args, Mapping):
-        # Only arguments are worth an import of the model here: their types are the factory's.
-        factory = builtin.factory_of(model) if is_builtin(model) else own_factory(model)[0]
-        annotations = {each.name: each.annotation for each in signature_of(factory).parameters.values()}
+        if is_builtin(model):
+            annotations = builtin.ARGUMENTS
+        else:  # Only arguments are worth an import of the model, and of torch, here: their types are the factory's.
+            factory, _ = own_factory(model)
+            annotations = {each.name: each.annotation for each in signature_of(factory).parameters.values()}
     return WorkloadSpec(
         model=model,
         model_args=dict(model_args) if isinstance(model_args, Mapping) else parse_model_args(model_args, annotations),
