@@ -58,7 +58,7 @@ def surveyed(root: Any) -> tuple[Any, Any]:
         return root, ControlGroup
 
     def group() -> TorchControlGroup:
-        by_hosts = hierarchical.prepare(wrapped.process_group)
+        by_hosts = hierarchical.prepare(wrapped.process_group, next(wrapped.parameters()).device.type)
         made = TorchControlGroup(wrapped.process_group)
         made.hierarchical = None if isinstance(by_hosts, str) else by_hosts
         return made
@@ -88,7 +88,7 @@ def wrap(model: Any, make_optimizer: Callable[[Any], Any], knobs: dict[str, Any]
     if others.get("hierarchical_allreduce"):
         from . import hierarchical
 
-        hierarchical.prepare(wrapped.process_group)
+        hierarchical.prepare(wrapped.process_group, device.type)
         if why_not := no_hierarchy(wrapped):
             warnings.warn(f"no hierarchical allreduce: {why_not}", stacklevel=2)
             del others["hierarchical_allreduce"]

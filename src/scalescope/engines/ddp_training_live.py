@@ -114,7 +114,7 @@ class Wrappers:
         if values.get("hierarchical_allreduce"):
             from . import hierarchical  # which needs all of torch
 
-            groups = hierarchical.prepare(wrapper.process_group)
+            groups = hierarchical.prepare(wrapper.process_group, next(wrapper.parameters()).device.type)
             if isinstance(groups, str):
                 self._say(f"hierarchical_allreduce is not used: {groups}")
                 del values["hierarchical_allreduce"]
@@ -255,7 +255,7 @@ class DdpTraining:
         """Groups for hierarchical allreduce."""
         from . import hierarchical
 
-        groups = hierarchical.prepare(self.model.process_group)
+        groups = hierarchical.prepare(self.model.process_group, next(self.model.parameters()).device.type)
         self.hierarchical = None if isinstance(groups, str) else groups
         self._default = ddp_live.current(self.model)
         return {"current": self._default, "fixed": ddp_refusal_live.fixed(self.model)}

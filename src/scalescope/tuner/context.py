@@ -133,7 +133,7 @@ def _switch(model: Any, values: Mapping[str, KnobValue]) -> None:
     from scalescope.engines import ddp_live, hierarchical
 
     if values.get("hierarchical_allreduce"):
-        hierarchical.prepare(model.process_group)
+        hierarchical.prepare(model.process_group, next(model.parameters()).device.type)
     ddp_live.switch(model, dict(values))
 
 
