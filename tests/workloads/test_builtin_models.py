@@ -145,7 +145,7 @@ def test_weights_and_data_follow_from_the_seed_alone() -> None:
         ("zebra", {}, r"no built-in model 'zebra': use one of mlp, cnn"),
         ("net.py", {}, r"net.py names no factory: write net.py:NAME"),
         ("mlp", {"model_args": ["widht=3"]}, r"mlp has no argument 'widht' \(did you mean width\?\): it has features"),
-        ("mlp", {"model_args": ["width=wide"]}, r"width=wide must be int: for example --model-arg width=64"),
+        ("mlp", {"model_args": ["width=wide"]}, r"mlp\(width='wide'\) fails: TypeError: .*; change --model-arg"),
         ("cnn", {"inputs": ["128"]}, r"cnn takes images, not --input 128: for example --input 3x224x224"),
         ("gpt", {"inputs": ["128"]}, r"gpt takes tokens, .*: for example --input int64:128:vocab=30000"),
         ("cnn", {"inputs": ["3x8x8", "3x8x8"]}, r"cnn takes one input, not 2: keep one --input"),

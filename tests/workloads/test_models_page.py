@@ -1,6 +1,7 @@
 """docs/guides/models.md says what is true: its table, its file and its sessions."""
 
 import doctest
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,6 @@ import torch
 from scalescope.workloads import BUILTINS
 from scalescope.workloads.builtin import default_input, factory_of
 from scalescope.workloads.inputs import parse_input
-from scalescope.workloads.loading import signature_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "models.md"
 
@@ -37,8 +37,8 @@ def test_a_row_of_the_table(name: str) -> None:
     parameters, default_input_text, at_224, arguments, _ = rows()[name]
     assert parameters == printed_count(name)
     assert at_224 == (printed_count(name, image_size=224) if BUILTINS[name].data == "images" else "")
-    assert arguments.split(", ") == list(signature_of(factory_of(name)).parameters)
-    defaults = {name: each.default for name, each in signature_of(factory_of(name)).parameters.items()}
+    assert arguments.split(", ") == list(inspect.signature(factory_of(name)).parameters)
+    defaults = {name: each.default for name, each in inspect.signature(factory_of(name)).parameters.items()}
     assert default_input(name, defaults) == parse_input(default_input_text.strip("`"))
 
 

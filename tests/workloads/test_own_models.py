@@ -24,9 +24,9 @@ class Net(nn.Module):
 BATCH = "def batch(n):\n    return torch.randn(n, 6)\n\n"
 
 
-def test_a_class_in_a_file_with_arguments_typed_by_annotation(user_code: WriteCode) -> None:
+def test_a_class_in_a_file_with_arguments(user_code: WriteCode) -> None:
     file = user_code(NET)
-    workload = load(spec_from_options(f"{file}:Net", model_args=["width=3", "name=007"], inputs=["6"]))
+    workload = load(spec_from_options(f"{file}:Net", model_args=["width=3", "name='007'"], inputs=["6"]))
     check(workload, 2)
     assert workload.model.name == "007"
     assert workload.model(*workload.batch(5)).shape == (5, 3)

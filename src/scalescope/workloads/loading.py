@@ -22,21 +22,12 @@ EMPTY = inspect.Parameter.empty
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def signature_of(factory: Callable[..., object]) -> inspect.Signature:
-    """A factory's parameters, with annotations evaluated where that is possible."""
-    try:
-        return inspect.signature(factory, eval_str=True)
-    except Exception:
-        # Evaluating annotations runs the user's expressions, which may raise anything.
-        return inspect.signature(factory)
-
-
 def build(name: str, factory: Callable[..., object], arguments: Mapping[str, Scalar]) -> "nn.Module":
     """The model that a factory makes of these arguments."""
     from torch import nn
     from torch.nn.parameter import UninitializedParameter
 
-    parameters = signature_of(factory).parameters.values()
+    parameters = inspect.signature(factory).parameters.values()
     named = [parameter for parameter in parameters if parameter.kind not in VARIADIC]
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
     known = [parameter.name for parameter in named]
@@ -104,14 +95,14 @@ def spec_from_options(
 
     Args:
         model: A built-in name, `package.module:factory` or `path/file.py:factory`.
-        model_args: `name=value` texts, typed by the factory's annotations; or values.
+        model_args: `name=value` texts, or values.
         inputs: One `[DTYPE:]SHAPE[:vocab=N]` for each positional input.
         loss: A name or a reference; None: that of a built-in model, the mean square for a user's.
         optimizer: A name or a reference.
         **how: Other fields of the spec, as they are.
 
     Raises:
-        UsageError: A text cannot be read, or a model argument does not fit its annotation.
+        UsageError: A text cannot be read.
     """
     for text in inputs:
         parse_input(text)
@@ -121,14 +112,9 @@ def spec_from_options(
             module_file(where)  # before anything is launched
     if is_builtin(model):
         builtin.find(model)
-    annotations: dict[str, object] = {}
-    if model_args and not isinstance(model_args, Mapping):
-        # Only arguments are worth an import of the model here: their types are the factory's.
-        factory = builtin.factory_of(model) if is_builtin(model) else own_factory(model)[0]
-        annotations = {each.name: each.annotation for each in signature_of(factory).parameters.values()}
     return WorkloadSpec(
         model=model,
-        model_args=dict(model_args) if isinstance(model_args, Mapping) else parse_model_args(model_args, annotations),
+        model_args=dict(model_args) if isinstance(model_args, Mapping) else parse_model_args(model_args),
         inputs=tuple(inputs),
         loss=loss,
         optimizer=optimizer,

@@ -5,9 +5,7 @@ import importlib
 import importlib.util
 import math
 import sys
-import types
-import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -101,13 +99,11 @@ def import_failed(what: str, error: Exception) -> UsageError:
     )
 
 
-# Values of --model-arg that a scalar annotation asks for, as examples in errors
-EXAMPLES = {"int": "64", "float": "0.5", "bool": "true"}
 WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}
 
 
-def parse_model_args(texts: Sequence[str], annotations: Mapping[str, object] | None = None) -> dict[str, Scalar]:
-    """Typed constructor arguments from `name=value` texts; `annotations` are the factory's, by argument."""
+def parse_model_args(texts: Sequence[str]) -> dict[str, Scalar]:
+    """Constructor arguments from `name=value` texts, each of the type that it looks like."""
     arguments: dict[str, Scalar] = {}
     for text in texts:
         name, value = assignment(text, "--model-arg", "width=512")
@@ -115,38 +111,8 @@ def parse_model_args(texts: Sequence[str], annotations: Mapping[str, object] | N
             raise UsageError(f"--model-arg: {plain(name)!r} cannot name an argument: write it like width=512")
         if name in arguments:
             raise UsageError(f"--model-arg {name} is given twice: keep one of them")
-        arguments[name] = parse_value(name, value, (annotations or {}).get(name))
+        arguments[name] = literal(value)
     return arguments
-
-
-def parse_value(name: str, text: str, annotation: object = None) -> Scalar:
-    """The value `text` stands for; an annotation str, int, float or bool (or one of these or None) decides."""
-    kinds = kinds_of(annotation)
-    if kinds & {"None", "NoneType"} and text.lower() == "none":
-        return None
-    scalars = kinds - {"None", "NoneType"}
-    wanted = scalars.pop() if len(scalars) == 1 else ""
-    if wanted == "str":
-        return unquoted(text)
-    value = literal(text)
-    if wanted == "float" and type(value) is int:
-        with suppress(OverflowError):
-            value = float(value)
-    if wanted in EXAMPLES and type(value).__name__ != wanted:
-        raise UsageError(
-            f"model argument {name}={text} must be {wanted}: for example --model-arg {name}={EXAMPLES[wanted]}"
-        )
-    return value
-
-
-def kinds_of(annotation: object) -> set[str]:
-    """Names of the types that an annotation allows."""
-    if isinstance(annotation, str):
-        # Annotations that cannot be evaluated (names imported for type checking only) arrive as their source text.
-        return {part.strip() for part in annotation.split("|")}
-    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    parts = typing.get_args(annotation) if is_union else (annotation,)
-    return {getattr(part, "__name__", "") for part in parts}
 
 
 def literal(text: str) -> Scalar:
