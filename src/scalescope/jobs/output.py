@@ -28,15 +28,6 @@ class Match(NamedTuple):
     came_with_others: bool = False
 
 
-class _Arrival(NamedTuple):
-    """Lines that arrived together."""
-
-    source: str
-    lines: list[str]
-    at_ns: int
-    begins_anew: bool  # The file was emptied before: a rank that was restarted
-
-
 class OutputFiles:
     """Follows the output files of a launch: one per rank and the launcher's own."""
 
@@ -54,7 +45,8 @@ class OutputFiles:
         self._lock = threading.Lock()
         self._offsets: dict[Path, int] = {}
         self._unfinished: dict[Path, bytes] = {}
-        self._arrivals: list[_Arrival] = []
+        # Source, lines that came together, when, and whether its file was emptied before: a rank that was restarted.
+        self._arrivals: list[tuple[str, list[str], int, bool]] = []
         self._bytes = 0
         self.matches: dict[str, list[Match]] = {}  # Per source, the lines that matched
         self.first_ns = 0  # When the first rank printed something, on the monotonic clock; 0 before that
@@ -106,7 +98,7 @@ class OutputFiles:
         *lines, self._unfinished[path] = (self._unfinished.get(path, b"") + data).split(b"\n")
         if lines or begins_anew:
             texts = [without_escapes(line.decode(errors="replace")) for line in lines]
-            self._arrivals.append(_Arrival(path.stem, texts, self._clock(), begins_anew))
+            self._arrivals.append((path.stem, texts, self._clock(), begins_anew))
         self._bytes += len(data)
 
     def poll(self) -> int:
