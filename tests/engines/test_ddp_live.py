@@ -240,7 +240,7 @@ def test_what_holds_a_knob_is_said() -> None:
 
 def test_a_hierarchy_that_is_there_sums_and_its_hook_is_not_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     group = dist.group.WORLD
-    monkeypatch.setitem(hierarchical._registry(), group, hierarchical.Groups([[0]]))
+    monkeypatch.setitem(hierarchical._registry(), group, hierarchical.Groups([[0]], None))
     ddp: Any = DistributedDataParallel(perceptron())
     before = ddp._get_ddp_logging_data().get("comm_hook")
     ddp_live.switch(ddp, {"hierarchical_allreduce": True})

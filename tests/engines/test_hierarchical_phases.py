@@ -9,7 +9,7 @@ import torch
 
 from engines.wires import Group, Wires, ranks_of
 from scalescope.engines import hierarchical
-from scalescope.engines.hierarchical import prepare, prepared
+from scalescope.engines.hierarchical import Groups, prepare, prepared
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_a_matrix_is_summed_in_place(wires: Wires) -> None:
 
 def test_ranks_talk_inside_a_host_and_across_hosts_to_those_of_the_same_place(wires: Wires) -> None:
     ranks_of(wires, [[3, 0], [1, 2]])
-    assert wires.made[:3] == [([3, 0], "gloo", True), ([3, 0], "gloo", True), ([0, 2], "gloo", True)]  # rank 0's
+    assert wires.made[:3] == [([3, 0], None, True), ([3, 0], None, True), ([0, 2], None, True)]  # rank 0's
     assert [ranks for ranks, _, _ in wires.made[2::3]] == [[0, 2], [3, 1], [0, 2], [3, 1]]
 
 
@@ -159,11 +159,26 @@ def test_hosts_are_told_by_their_names(wires: Wires, monkeypatch: pytest.MonkeyP
     assert len(wires.made) == 3, "only the first call talks"
 
 
-@pytest.mark.parametrize("device", ["cuda", "xpu"])
-def test_another_backend_than_gloo_is_named(wires: Wires, device: str) -> None:
-    odd = whole(wires, "aabb", backends="cpu:gloo,cuda:nccl")
-    why_not = {"cuda": "it works over gloo, not over nccl", "xpu": "it works over gloo, not over nothing"}
-    assert prepare(odd, device) == why_not[device]  # type: ignore[arg-type]
+def test_the_group_of_all_keeps_the_backend_of_each_device(wires: Wires, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCALESCOPE_HOST", "a")
+    assert prepare() == "there is no process group"
+    wires.group.WORLD = whole(wires, "aabb")
+    assert isinstance(prepare(), Groups)
+    assert {backend for _, backend, _ in wires.made} == {None}
+
+
+def test_without_a_backend_on_cpus_names_travel_through_a_group_of_their_own(
+    wires: Wires, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCALESCOPE_HOST", "a")
+    assert prepare(whole(wires, "aa", backends="cuda:nccl")) == "all ranks are on one host"  # type: ignore[arg-type]
+    assert wires.made == [([1, 2], "gloo", True)]
+    assert [group.ranks for group in wires.destroyed] == [[1, 2]]
+
+
+def test_other_backends_are_named(wires: Wires) -> None:
+    odd = whole(wires, "aabb", backends="cpu:mpi,cuda:nccl,xpu:ccl")
+    assert prepare(odd) == "it works over gloo and nccl, not over ccl and mpi"  # type: ignore[arg-type]
 
 
 def test_a_group_that_nobody_prepared_says_so(wires: Wires) -> None:

@@ -3,6 +3,7 @@
 import queue
 from collections import defaultdict
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import torch
 
@@ -35,19 +36,27 @@ class Wires:
         self.backends = "cpu:gloo,cuda:nccl"
         self.names: dict[int, str] = {}
         self.sent: list[tuple[int, int, int, int]] = []  # group, from, to, values
-        self.made: list[tuple[list[int], str, bool]] = []
+        self.made: list[tuple[list[int], str | None, bool]] = []
+        self.destroyed: list[Group] = []
+        self.group = SimpleNamespace(WORLD=None)
         self.broken: Exception | None = None
         self._wires: dict[tuple[int, int, int], queue.SimpleQueue[torch.Tensor]] = defaultdict(queue.SimpleQueue)
 
     def get_rank(self) -> int:
         return self.rank
 
-    def new_group(self, ranks: Sequence[int], backend: str, use_local_synchronization: bool) -> Group:
+    def new_group(self, ranks: Sequence[int], backend: str | None, use_local_synchronization: bool) -> Group:
         self.made.append((list(ranks), backend, use_local_synchronization))
         return Group(self.rank, ranks, len(self.made) % 3, self.backends)
 
+    def destroy_process_group(self, group: Group) -> None:
+        self.destroyed.append(group)
+
     def get_backend_config(self, group: Group) -> str:
         return group.backends
+
+    def get_backend(self, group: Group) -> str:
+        return group.backends.rpartition(":")[2]
 
     def get_process_group_ranks(self, group: Group) -> list[int]:
         return group.ranks
@@ -76,10 +85,21 @@ class Wires:
         for other in others:
             tensor += self._wires[group.number, other, group.owner].get(timeout=S)
 
+    def reduce_scatter_single(self, own: torch.Tensor, values: torch.Tensor, group: Group) -> None:
+        assert own.numel() * len(group.ranks) == values.numel()
+        whole = values.clone()
+        self.all_reduce(whole, group)
+        own.copy_(whole.chunk(len(group.ranks))[group.ranks.index(group.owner)])
+
+    def all_gather_single(self, values: torch.Tensor, own: torch.Tensor, group: Group) -> None:
+        values.zero_()
+        values.chunk(len(group.ranks))[group.ranks.index(group.owner)].copy_(own)
+        self.all_reduce(values, group)
+
 
 def ranks_of(wires: Wires, hosts: list[list[int]]) -> dict[int, Groups]:
     found = {}
     for rank in sorted(rank for host in hosts for rank in host):
         wires.rank = rank
-        found[rank] = Groups(hosts)
+        found[rank] = Groups(hosts, None)
     return found

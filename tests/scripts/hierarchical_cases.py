@@ -18,7 +18,7 @@ rank = become_ranks(4, sys.argv[2])
 found = {}
 
 
-def on_hosts(name: str, group):
+def on_hosts(name: str, group=None):
     os.environ["SCALESCOPE_HOST"] = name
     return hierarchical.prepare(group)
 

@@ -132,16 +132,15 @@ class Ddp(OverTorch):
         cap, first = values.get("bucket_cap_mb"), values.get("first_bucket_mb")
         cap_mib = _CAP_MIB if cap is None else float(cap)
         first_mib = float(first) if first is not None else _FIRST_MIB if cap is None else cap_mib
-        backend = self.backend(profile, values)
         return Exchange(
-            backend=backend,
+            backend=self.backend(profile, values),
             messages=in_buckets(profile.gradients, first_mib * MIB, cap_mib * MIB),
             broadcasts=profile.buffers_bytes,
             broadcast_tensors=profile.buffers,
             copies=not values.get("gradient_as_bucket_view", False),
             algorithm=_ROUTES.get(values.get("nccl_algo"), "auto"),
             protocol=protocol if isinstance(protocol := values.get("nccl_proto"), str) else None,
-            by_hosts=backend == "gloo" and bool(values.get("hierarchical_allreduce", False)),
+            by_hosts=bool(values.get("hierarchical_allreduce", False)),
         )
 
     def how_to_use(self, values: Mapping[str, KnobValue], path: str) -> list[str]:

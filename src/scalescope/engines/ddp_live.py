@@ -93,7 +93,7 @@ def groups_by_hosts(ddp: Any) -> Any:
     """Groups for the wrapper's hierarchical allreduce, or why there are none; every rank calls it."""
     from . import hierarchical
 
-    return hierarchical.prepare(ddp.process_group, next(ddp.parameters()).device.type)
+    return hierarchical.prepare(ddp.process_group)
 
 
 def switch_prepared(ddp: Any, values: dict[str, Any]) -> str:

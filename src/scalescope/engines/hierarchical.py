@@ -1,7 +1,6 @@
-"""Allreduce over gloo in three phases: inside each host, between hosts, inside each host.
+"""Allreduce in three phases: inside each host, between hosts, inside each host. Standard library and torch only.
 
-The slow links between hosts then carry every gradient once per host instead of once per rank, as NCCL does by itself.
-Standard library and torch only.
+The slow links between hosts then carry every gradient once per host instead of once per rank.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+_WORKING_BACKENDS = {"gloo", "nccl"}
 
-def prepare(process_group: dist.ProcessGroup, device: str = "cpu") -> Groups | str:
-    """Groups inside and between hosts, or why there are none; every rank calls it, and only the first call talks.
 
-    Args:
-        process_group: All ranks.
-        device: The kind of device that holds what is summed.
-    """
+def prepare(process_group: dist.ProcessGroup | None = None) -> Groups | str:
+    """Groups inside and between hosts, or why there are none; every rank calls it, and only the first call talks."""
+    whole = process_group or dist.group.WORLD
+    if whole is None:
+        return "there is no process group"
     known = _registry()
-    if process_group not in known:
-        known[process_group] = _make(process_group, device)
-    return known[process_group]
+    if whole not in known:
+        known[whole] = _make(whole)
+    return known[whole]
 
 
 def prepared(process_group: dist.ProcessGroup) -> Groups | str:
@@ -40,7 +39,7 @@ def prepared(process_group: dist.ProcessGroup) -> Groups | str:
 class Groups:
     """The groups of one rank, and an allreduce over them."""
 
-    def __init__(self, hosts: list[list[int]]) -> None:
+    def __init__(self, hosts: list[list[int]], backend: str | None) -> None:
         own = dist.get_rank()
         host = next(ranks for ranks in hosts if own in ranks)
         self.hosts = len(hosts)
@@ -50,9 +49,11 @@ class Groups:
         across = [ranks[self._index] for ranks in hosts]
         # Two groups inside a host: buckets are scattered and gathered at the same time, in no common order.
         self._scatter, self._gather, self._across = (
-            dist.new_group(ranks, backend="gloo", use_local_synchronization=True) for ranks in (host, host, across)
+            dist.new_group(ranks, backend=backend, use_local_synchronization=True) for ranks in (host, host, across)
         )
+        self._backends = _backends(self._across)
         self._entrance: queue.SimpleQueue[_Bucket] | None = None
+        self._streams: dict[torch.device, torch.cuda.Stream] = {}
 
     def hook(self, state: object, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         """A communication hook of DDP: the mean over all ranks."""
@@ -65,6 +66,11 @@ class Groups:
             torch.cuda.synchronize(tensor.device)
 
     def _start(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        if self._backends[tensor.device.type] == "gloo":
+            return self._start_in_threads(tensor)
+        return self._start_on_stream(tensor)
+
+    def _start_in_threads(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         if self._entrance is None:
             gather = _in_thread(self._gather_parts, _Bucket.finish)
             across = _in_thread(self._reduce_across, gather.put)
@@ -114,6 +120,30 @@ class Groups:
         for work in started:
             if work is not None:
                 work.wait()
+
+    def _start_on_stream(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+        """One stream does all phases of all buckets in turn: communicators that run at once may wait for each other."""
+        # Under their new names a newer torch does not warn.
+        reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+        all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        device = tensor.device
+        if device not in self._streams:
+            self._streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        stream = self._streams[device]
+        stream.wait_stream(torch.cuda.current_stream(device))
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=[device])
+        with torch.cuda.stream(stream):
+            missing = -tensor.numel() % self.ranks_per_host
+            padded = torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor
+            own = torch.empty_like(padded[: padded.numel() // self.ranks_per_host])
+            reduce_scatter(own, padded, group=self._scatter)
+            dist.all_reduce(own, group=self._across)
+            all_gather(padded, own, group=self._gather)
+            if missing:
+                tensor.copy_(padded[: tensor.numel()])
+            tensor.record_stream(stream)
+            future.set_result(tensor)
+        return future
 
 
 Groups.hook.__annotations__.clear()  # DDP wants its own types there, or none
@@ -183,13 +213,12 @@ def _registry() -> weakref.WeakKeyDictionary[dist.ProcessGroup, Groups | str]:
     return registry
 
 
-def _make(whole: dist.ProcessGroup, device: str) -> Groups | str:
-    backends = dict(pair.split(":", 1) for pair in dist.get_backend_config(whole).split(","))
-    if backends.get(device) != "gloo":
-        return f"it works over gloo, not over {backends.get(device, 'nothing')}"
+def _make(whole: dist.ProcessGroup) -> Groups | str:
+    unknown = set(_backends(whole).values()) - _WORKING_BACKENDS
+    if unknown:
+        return f"it works over gloo and nccl, not over {' and '.join(sorted(unknown))}"
     members = dist.get_process_group_ranks(whole)
-    names = [""] * len(members)  # SCALESCOPE_HOST names hosts where several are played on one machine
-    dist.all_gather_object(names, os.environ.get("SCALESCOPE_HOST") or socket.gethostname(), group=whole)
+    names = _names_of_hosts(whole, members)
     sizes = Counter(names)
     if len(sizes) == 1:
         return "all ranks are on one host"
@@ -197,4 +226,22 @@ def _make(whole: dist.ProcessGroup, device: str) -> Groups | str:
         return f"the hosts have different numbers of ranks ({', '.join(str(size) for size in sizes.values())})"
     if len(sizes) == len(members):
         return "every host has one rank"
-    return Groups([[rank for at, rank in enumerate(members) if names[at] == name] for name in sizes])
+    hosts = [[rank for at, rank in enumerate(members) if names[at] == name] for name in sizes]
+    return Groups(hosts, None if whole == dist.group.WORLD else dist.get_backend(whole))
+
+
+def _names_of_hosts(whole: dist.ProcessGroup, members: list[int]) -> list[str]:
+    """The host of every rank; SCALESCOPE_HOST names it where several hosts are played on one machine."""
+    by_cpu = "cpu" in _backends(whole)
+    group = whole if by_cpu else dist.new_group(members, backend="gloo", use_local_synchronization=True)
+    names = [""] * len(members)
+    dist.all_gather_object(names, os.environ.get("SCALESCOPE_HOST") or socket.gethostname(), group=group)
+    if not by_cpu:
+        dist.destroy_process_group(group)
+    return names
+
+
+def _backends(group: dist.ProcessGroup) -> dict[str, str]:
+    """Backend for each kind of device."""
+    pairs = (pair.partition(":") for pair in dist.get_backend_config(group).split(","))
+    return {device: backend for device, _, backend in pairs}
