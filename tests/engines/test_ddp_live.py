@@ -233,6 +233,9 @@ def test_what_holds_a_knob_is_said() -> None:
     assert fixed(ddp) == {"hierarchical_allreduce": "all ranks are on one host"}
     sparse = DistributedDataParallel(nn.Embedding(8, 4, sparse=True))
     assert fixed(sparse)["hierarchical_allreduce"] == "the model has sparse gradients"
+    asked = {"hierarchical_allreduce": True, "first_bucket_mb": 2}
+    assert ddp_live.switch_prepared(sparse, asked) == "the model has sparse gradients", "and no error in a script"
+    assert ddp_live.current(sparse)["first_bucket_mb"] == 2
 
 
 def test_a_hierarchy_that_is_there_sums_and_its_hook_is_not_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:

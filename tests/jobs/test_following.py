@@ -1,12 +1,10 @@
-"""Output files while they grow: which are looked at, what is kept of them, and how a folder is followed."""
+"""Output files while they grow: which are looked at, and what is kept of them."""
 
 import re
 import threading
 from pathlib import Path
 
-import pytest
-
-from scalescope.jobs.output import OutputFiles, following, last_lines
+from scalescope.jobs.output import OutputFiles, last_lines
 from scalescope.line_pattern import compile_pattern
 
 STEP = compile_pattern("step", live=True)
@@ -19,27 +17,6 @@ def followed(folder: Path, pattern: re.Pattern[str] | None = STEP) -> tuple[Outp
     return OutputFiles(folder, pattern, lambda *line: lines.append(line), lambda: next(clock)), lines
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_change_is_looked_at_from_another_thread(tmp_path: Path, is_there: bool) -> None:
-    """With the names of the files; where the system tells none, as of a folder that is not there, any may have."""
-    seen, looked, both = [], threading.Event(), {"rank0.out", "launcher.out"}
-    before = len(list(Path("/proc/self/fd").iterdir()))
-
-    def look(changed: set[str] | None) -> None:
-        seen.append((changed, threading.current_thread().name))
-        if changed is None or set().union(*(names for names, _ in seen)) == both:
-            looked.set()
-
-    with following(tmp_path if is_there else tmp_path / "none", look):
-        for name in both:
-            (tmp_path / name).write_text("x")
-        assert looked.wait(30)
-    assert {thread for _, thread in seen} == {"scalescope-output"}
-    assert all((names is not None) == is_there for names, _ in seen)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-    assert "scalescope-output" not in {thread.name for thread in threading.enumerate()}
-
-
 def test_output_is_not_followed_without_a_pattern(tmp_path: Path) -> None:
     files, _ = followed(tmp_path, None)
     with files.followed():
@@ -48,14 +25,14 @@ def test_output_is_not_followed_without_a_pattern(tmp_path: Path) -> None:
     assert (files.poll(), files.matches) == (5, {})
 
 
-def test_only_named_files_and_the_launchers_are_looked_at(tmp_path: Path) -> None:
+def test_output_of_ranks_and_of_the_launcher_is_looked_at(tmp_path: Path) -> None:
     for name in ("rank0.out", "rank1.out", "launcher.out", "other.out"):
         (tmp_path / name).write_text(f"step {name}\n")
     files, lines = followed(tmp_path)
-    files.look({"rank1.out", "other.out"})
     assert files.poll() == len("step rank0.out\nstep rank1.out\nstep launcher.out\n")
-    assert [source for source, _ in lines] == ["launcher", "rank1", "rank0"]
-    assert files.first_ns == 1, "the launcher's line was stamped first"
+    assert lines[0][0] == "launcher", "its line was stamped first"
+    assert {source for source, _ in lines} == {"launcher", "rank0", "rank1"}
+    assert files.first_ns == 1
 
 
 def test_an_unfinished_line_counts_in_bytes_and_waits_for_its_end(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_accelerate_starts_ranks_on_cores_through_mpirun(tmp_path: Path) -> None
     measure = CommandLine(tmp_path).words("measure", *VERBS["measure"], "--np", "2", "-o", "one", "--")
     code, said = finish([*measure, *accelerate, *script], tmp_path)  # which starts one process, whatever it is told
     assert code == 1
-    assert "--np 2 was asked for and the command started 1 rank: it was told {np}, and may need another option" in said
+    assert "--np 2 was asked for and the command started 1 rank: put {np} where" in said
 
 
 def measured(folder: Path) -> list[tuple[str, int, int]]:

@@ -11,9 +11,9 @@ import ipaddress
 import json
 import os
 import socket
-import struct
 from typing import Any
 
+from .halves import group_live
 from .recorder import reason, say
 
 FORMAT_VERSION = 1
@@ -24,7 +24,7 @@ _SETTINGS = (
     *("NCCL_SOCKET_IFNAME", "NCCL_SOCKET_NTHREADS", "GLOO_DEVICE_TRANSPORT", "GLOO_SOCKET_IFNAME"),
     "HOROVOD_GLOO_IFACE",
 )
-_ADDRESS, _MASK = 0x8915, 0x891B  # SIOCGIFADDR, SIOCGIFNETMASK
+_MASK = 0x891B  # SIOCGIFNETMASK
 _DEBUG = "NCCL_DEBUG"
 
 
@@ -92,7 +92,7 @@ def interfaces(before: dict[str, int]) -> list[dict[str, Any]]:
     """Interfaces with an IPv4 address: its network, the speed that the driver tells, and bytes sent since `before`."""
     now, found = sent_bytes(), []
     for _, name in socket.if_nameindex():
-        address, mask = _of_interface(name, _ADDRESS), _of_interface(name, _MASK)
+        address, mask = group_live.interface_address(name), group_live.interface_address(name, _MASK)
         speed = _text(f"/sys/class/net/{name}/speed")  # In Mbit/s; none or -1 where the driver does not tell
         if address and mask:
             found.append(
@@ -105,15 +105,6 @@ def interfaces(before: dict[str, int]) -> list[dict[str, Any]]:
                 }
             )
     return found
-
-
-def _of_interface(name: str, what: int) -> str:
-    import fcntl
-
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        answer = fcntl.ioctl(asking.fileno(), what, struct.pack("256s", name.encode()[:15]))
-        return socket.inet_ntoa(answer[20:24])
-    return ""
 
 
 def devices(folder: str = "/sys/class/infiniband") -> list[dict[str, Any]]:

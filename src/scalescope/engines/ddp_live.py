@@ -49,7 +49,6 @@ def _register_hook_of_python(wrapper: Any, kind: Any) -> None:
 
 def surveyed(root: Any) -> tuple[Any, Any]:
     """The wrapped model inside this one, whose steps a survey watches, and what makes the group of its ranks."""
-    from . import hierarchical
     from .ddp_training_live import TorchControlGroup
     from .group_live import ControlGroup
 
@@ -58,7 +57,7 @@ def surveyed(root: Any) -> tuple[Any, Any]:
         return root, ControlGroup
 
     def group() -> TorchControlGroup:
-        by_hosts = hierarchical.prepare(wrapped.process_group)
+        by_hosts = groups_by_hosts(wrapped)
         made = TorchControlGroup(wrapped.process_group)
         made.hierarchical = None if isinstance(by_hosts, str) else by_hosts
         return made
@@ -85,15 +84,27 @@ def wrap(model: Any, make_optimizer: Callable[[Any], Any], knobs: dict[str, Any]
     arguments = {name: value for name, value in knobs.items() if name in taken}
     wrapped = kind(model, device_ids=ids if device.type == "cuda" else None, **arguments)
     others = {name: knobs[name] for name in SET_AFTERWARDS if name in knobs}
-    if others.get("hierarchical_allreduce"):
-        from . import hierarchical
-
-        hierarchical.prepare(wrapped.process_group)
-        if why_not := no_hierarchy(wrapped):
-            warnings.warn(f"no hierarchical allreduce: {why_not}", stacklevel=2)
-            del others["hierarchical_allreduce"]
-    switch(wrapped, others)
+    if why_not := switch_prepared(wrapped, others):
+        warnings.warn(f"no hierarchical allreduce: {why_not}", stacklevel=2)
     return wrapped, make_optimizer(model.parameters())
+
+
+def groups_by_hosts(ddp: Any) -> Any:
+    """Groups for the wrapper's hierarchical allreduce, or why there are none; every rank calls it."""
+    from . import hierarchical
+
+    return hierarchical.prepare(ddp.process_group)
+
+
+def switch_prepared(ddp: Any, values: dict[str, Any]) -> str:
+    """Switch a new wrapper to these values; why its messages cannot be summed by hosts, if that was among them."""
+    why_not = ""
+    if values.get("hierarchical_allreduce"):
+        groups_by_hosts(ddp)
+        if why_not := no_hierarchy(ddp):
+            values = {name: value for name, value in values.items() if name != "hierarchical_allreduce"}
+    switch(ddp, values)
+    return why_not
 
 
 def current(ddp: Any) -> dict[str, Any]:

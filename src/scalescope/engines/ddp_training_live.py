@@ -111,16 +111,10 @@ class Wrappers:
         if refused:
             self._say(f"{' and '.join(values)} cannot be set: {refused}")
             return
-        if values.get("hierarchical_allreduce"):
-            from . import hierarchical  # which needs all of torch
-
-            groups = hierarchical.prepare(wrapper.process_group)
-            if isinstance(groups, str):
-                self._say(f"hierarchical_allreduce is not used: {groups}")
-                del values["hierarchical_allreduce"]
-            else:
-                self._with_our_hook.add(wrapper)
-        ddp_live.switch(wrapper, values)
+        if why_not := ddp_live.switch_prepared(wrapper, values):
+            self._say(f"hierarchical_allreduce is not used: {why_not}")
+        elif values.get("hierarchical_allreduce"):
+            self._with_our_hook.add(wrapper)
 
     def _with_way_made(self, original: Any) -> Any:
         """A communication hook of the script's own: ours goes, a wrapper has one only."""
@@ -253,9 +247,7 @@ class DdpTraining:
 
     def prepare(self, group: Any) -> dict[str, Any]:
         """Groups for hierarchical allreduce."""
-        from . import hierarchical
-
-        groups = hierarchical.prepare(self.model.process_group)
+        groups = ddp_live.groups_by_hosts(self.model)
         self.hierarchical = None if isinstance(groups, str) else groups
         self._default = ddp_live.current(self.model)
         return {"current": self._default, "fixed": ddp_refusal_live.fixed(self.model)}

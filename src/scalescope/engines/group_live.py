@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +27,16 @@ def objection(action: Callable[[], Any]) -> str:
 def one_line(problem: BaseException) -> str:
     """The first line of an error's text."""
     return f"{type(problem).__name__}: {problem}".splitlines()[0]
+
+
+def interface_address(name: str, request: int = 0x8915) -> str:
+    """The IPv4 address of a network interface, which SIOCGIFADDR asks for, or its mask; empty where it has none."""
+    import fcntl
+
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        answer = fcntl.ioctl(asking.fileno(), request, struct.pack("256s", name.encode()[:15]))
+        return socket.inet_ntoa(answer[20:24])
+    return ""
 
 
 class RankLeft(Exception):

@@ -5,19 +5,17 @@ Standard library, torch and horovod only.
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import importlib
 import os
 import socket
 from typing import Any
 
-from .group_live import ControlGroup, as_tensor, encoded, first_trouble, in_trouble, one_line
+from .group_live import ControlGroup, as_tensor, encoded, first_trouble, in_trouble, interface_address, one_line
 
 _PATIENCE = datetime.timedelta(minutes=30)  # A rank may evaluate alone while the others wait for it
 _ANSWERS_WITHIN_S = 2
 _MOST_ADDRESSES = 20
-_SIOCGIFADDR = 0x8915
 
 
 class HorovodControlGroup(ControlGroup):
@@ -93,16 +91,10 @@ class HorovodControlGroup(ControlGroup):
 
 def own_addresses() -> list[str]:
     """IPv4 addresses of this host; loopback last, the interface that Gloo has to use first."""
-    import fcntl
-    import struct
-
-    wanted, found = os.environ.get("HOROVOD_GLOO_IFACE", "").split(","), []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in sorted(socket.if_nameindex(), key=lambda each: each[1] not in wanted):
-            with contextlib.suppress(OSError):  # it has no address
-                asked = struct.pack("256s", name.encode()[:15])
-                found.append(socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, asked)[20:24]))
-    return sorted(dict.fromkeys(found), key=lambda address: address.startswith("127."))
+    wanted = os.environ.get("HOROVOD_GLOO_IFACE", "").split(",")
+    names = sorted((name for _, name in socket.if_nameindex()), key=lambda name: name not in wanted)
+    found = dict.fromkeys(filter(None, map(interface_address, names)))
+    return sorted(found, key=lambda address: address.startswith("127."))
 
 
 def reach(address: str, port: int) -> None:

@@ -53,10 +53,8 @@ def _inside(spans: Sequence[Span], window: Span) -> int:
     return sum(max(min(end, window[1]) - max(start, window[0]), 0) for start, end in spans)
 
 
-def collect(
-    point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, *, own: bool, told: bool = False
-) -> Run:
-    """The launch as measured by the agents in its ranks; `own`: the command started them, `told` how many or not."""
+def collect(point: Point, logs: Sequence[RankLog], ending: Ending, folder: str, *, own: bool) -> Run:
+    """The launch as measured by the agents in its ranks; `own`: the command started them."""
     steps_of = {id(log): log.steps() for log in logs}
     logs = [log for log in logs if steps_of[id(log)]]
     if not logs:
@@ -64,7 +62,7 @@ def collect(
             "no rank made an optimizer step: check that the script trains with torch.optim, "
             "or give --pattern with a regular expression for the lines it prints per step"
         )
-    _check_world(point, logs, own=own, told=told)
+    _check_world(point, logs, own=own)
     pace, warnings = _pace(step_times([[step.seconds for step in steps_of[id(log)]] for log in logs]))
     changed = sorted({path for log in logs for path in log.changed_files_read})
     if changed:
@@ -147,15 +145,15 @@ def _exchanges(logs: Sequence[RankLog], steps: int) -> bool | None:
     return max(counts) >= steps if counts and len(logs) > 1 else None
 
 
-def _check_world(point: Point, logs: Sequence[RankLog], *, own: bool = False, told: bool = False) -> None:
+def _check_world(point: Point, logs: Sequence[RankLog], *, own: bool = False) -> None:
     """The launched processes really train together."""
     sizes = {log.world_size for log in logs if log.world_size}
     started = max([len(logs), *sizes])
     if own and started != point.np:
-        remedy = "put {np} where the command takes the number of its processes"
-        if told:
-            remedy = "it was told {np}, and may need another option to start as many here"
-        raise WorkFailed(f"--np {point.np} was asked for and the command started {plural(started, 'rank')}: {remedy}")
+        raise WorkFailed(
+            f"--np {point.np} was asked for and the command started {plural(started, 'rank')}: put {{np}} where it "
+            "takes their number, and see whether it needs another option to start as many here"
+        )
     if point.np > 1 and not sizes:
         raise WorkFailed(
             f"{point.np} processes ran and none joined a process group: each trained alone; "

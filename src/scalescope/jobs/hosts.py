@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import socket
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from scalescope import host
 from scalescope.errors import UsageError
+from scalescope.jobs.interpreter import ask
 from scalescope.launchers.runner import on_host
 from scalescope.launchers.srun import SRUN
 from scalescope.records.job import Host
@@ -90,20 +90,10 @@ def _cores_of_allocation(nodes: int) -> list[int]:
 
 
 def _slurm(what: str, of: str) -> str:
-    try:
-        answer = subprocess.run(
-            ["scontrol", "show", what, of],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=_PATIENCE_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        raise UsageError("Slurm's scontrol does not answer: check that `scontrol show nodes` works here") from None
-    if answer.returncode:
-        raise UsageError(f"Slurm's scontrol failed ({answer.stderr.strip()}): check `scontrol show nodes`")
-    return answer.stdout
+    failed, output, errors = ask(["scontrol", "show", what, of], _PATIENCE_S)
+    if failed:
+        raise UsageError(f"Slurm's scontrol failed ({errors.strip()}): check that `scontrol show nodes` works here")
+    return output
 
 
 def cores_of(hosts: Sequence[str], reach: str, python: str) -> tuple[dict[str, host.Cores], list[str]]:
@@ -144,19 +134,8 @@ def run_python(name: str, reach: str, words: Sequence[str], program: str) -> str
     if reach != SRUN.program:
         answer = on_host(reach, name, shlex.join(words), program)
         return answer.stdout if answer and answer.returncode == 0 else ""
-    try:
-        done = subprocess.run(
-            (*_OVERLAP, f"--nodelist={name}", *words),
-            input=program,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PATIENCE_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+    failed, output, _ = ask((*_OVERLAP, f"--nodelist={name}", *words), _PATIENCE_S, program)
+    return "" if failed else output
 
 
 def free_port() -> int:

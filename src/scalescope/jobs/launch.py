@@ -19,7 +19,7 @@ from scalescope.engines import find_engine
 from scalescope.engines.group_live import NOTE_MARK
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.jobs.collect import collect, collect_matches, collect_pairs
-from scalescope.jobs.command import check_command_is_here, uses_placeholder
+from scalescope.jobs.command import check_command_is_here
 from scalescope.jobs.folders import emptied, mark_of
 from scalescope.jobs.hosts import check_port, free_port
 from scalescope.jobs.interleaved import read_pairs
@@ -220,8 +220,7 @@ def _outcome(settings: Settings, launched: Launched, point: Point, pattern: re.P
                 return collect_matches(point, matches, first, ending, relative, pattern.pattern)
             if settings.request.quick:
                 return collect_pairs(point, watch.logs, ending, relative, read_pairs(folder, point.np))
-            told = uses_placeholder(settings.request.command, "np", "per_node")
-            return collect(point, watch.logs, ending, relative, own=own, told=told)
+            return collect(point, watch.logs, ending, relative, own=own)
         except UsageError:
             raise
         except ScalescopeError as trouble:

@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import Any
 import psutil
 
 from scalescope import host
+from scalescope.jobs.interpreter import ask
 from scalescope.launchers.mpirun import OPEN_MPI
 from scalescope.records.machine import Checkup, Cores, Gpu, Horovod, Interface, Machine, Mpi, Remedy, Slurm, Torch
 from scalescope.text import plural
@@ -86,7 +86,7 @@ def _ask_python(package: str, question: str, answer: type[Any]) -> Any:
     """Ask in a child process, so that neither a crash nor the import's memory reaches this one."""
     if importlib.util.find_spec(package) is None:
         return None
-    code, output, errors = _run([sys.executable, "-c", question])
+    code, output, errors = ask([sys.executable, "-c", question], _PATIENCE_S)
     if code == 0:
         fields = json.loads(output.splitlines()[-1])
         return answer(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
@@ -95,16 +95,6 @@ def _ask_python(package: str, question: str, answer: type[Any]) -> Any:
     except importlib.metadata.PackageNotFoundError:
         version = "of unknown version"
     return answer(version=version, problem=_last_line(errors, code))
-
-
-def _run(argv: list[str], patience_s: float = _PATIENCE_S) -> tuple[int, str, str]:
-    """Exit code, output and errors of a program that may be missing or hang."""
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    try:
-        done = subprocess.run(argv, timeout=patience_s, **streams)
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        return 127, "", str(problem)
-    return done.returncode, done.stdout, done.stderr
 
 
 def _last_line(errors: str, code: int) -> str:
@@ -128,7 +118,7 @@ def _mpi() -> Mpi | None:
     mpirun = shutil.which("mpirun")
     if mpirun is None:
         return None
-    _, output, errors = _run([mpirun, "--version"])
+    _, output, errors = ask([mpirun, "--version"], _PATIENCE_S)
     first = next(iter((output or errors).splitlines()), "").strip()
     found = re.match(r"mpirun \((Open MPI|Open MPI/PRRTE)\) (\S+)", first)
     return Mpi(mpirun=mpirun, name="Open MPI" if found else first.rstrip(":"), version=found[2] if found else "")
@@ -137,10 +127,10 @@ def _mpi() -> Mpi | None:
 def _slurm() -> Slurm | None:
     if shutil.which("srun") is None:
         return None
-    code, version, errors = _run(["srun", "--version"], _SLURM_PATIENCE_S)
+    code, version, errors = ask(["srun", "--version"], _SLURM_PATIENCE_S)
     if code != 0:
         return Slurm(version="", problem=_last_line(errors, code))
-    _, listed, also = _run(["srun", "--mpi=list"], _SLURM_PATIENCE_S)
+    _, listed, also = ask(["srun", "--mpi=list"], _SLURM_PATIENCE_S)
     plugins = sorted(re.findall(r"^\s+(\w+)$", listed + also, re.MULTILINE))
     return Slurm(
         version=version.split()[-1],

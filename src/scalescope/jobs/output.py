@@ -1,11 +1,7 @@
 """What ranks and their launcher print: followed as it grows, searched for a pattern, and its last lines."""
 
 import contextlib
-import ctypes
-import os
 import re
-import select
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,64 +12,8 @@ from scalescope.launchers.runner import LAUNCHER_OUTPUT
 from scalescope.line_pattern import live_values
 from scalescope.text import without_escapes
 
-_IN_MODIFY, _IN_CREATE = 0x2, 0x100
-_HEADER = struct.Struct("iIII")  # Of an event: watch, kind, cookie, length of the name that follows
-_WITHOUT_INOTIFY_MS = 10
 _REST = 50  # After every look, rest this many times the CPU time it took: 2 % of a core, whatever a script prints
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-@contextlib.contextmanager
-def following(folder: Path, look: Callable[[set[str] | None], object]) -> Iterator[None]:
-    """From a thread of its own, call `look` with the names of files as they change; None: any may have changed."""
-    with contextlib.ExitStack() as stack:
-        stop = os.eventfd(0)
-        stack.callback(os.close, stop)
-        changes = _watch(folder)
-        if changes >= 0:
-            stack.callback(os.close, changes)
-        thread = threading.Thread(target=_follow, args=(changes, stop, look), name="scalescope-output", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            os.eventfd_write(stop, 1)
-            thread.join()
-
-
-def _watch(folder: Path) -> int:
-    """A descriptor that is readable after changes in the folder; -1 when the system gives none (its limit is low)."""
-    descriptor = int(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-    if descriptor >= 0 and _libc.inotify_add_watch(descriptor, os.fsencode(folder), _IN_MODIFY | _IN_CREATE) < 0:
-        os.close(descriptor)
-        return -1
-    return descriptor
-
-
-def _follow(changes: int, stop: int, look: Callable[[set[str] | None], object]) -> None:
-    stopped, either = select.poll(), select.poll()
-    stopped.register(stop, select.POLLIN)
-    either.register(stop, select.POLLIN)
-    if changes >= 0:
-        either.register(changes, select.POLLIN)
-    rest_ms = 0.0
-    while not stopped.poll(rest_ms):
-        ready = either.poll(None if changes >= 0 else _WITHOUT_INOTIFY_MS)
-        began_s = time.thread_time()
-        look(_names(os.read(changes, 65_536)) if (changes, select.POLLIN) in ready else None)
-        rest_ms = max(1000 * _REST * (time.thread_time() - began_s), 1.0)
-
-
-def _names(events: bytes) -> set[str]:
-    """The files that inotify's events are about."""
-    names, offset = set(), 0
-    while offset < len(events):
-        *_, length = _HEADER.unpack_from(events, offset)
-        offset += _HEADER.size + length
-        names.add(os.fsdecode(events[offset - length : offset].rstrip(b"\0")))
-    return names
-
+_LEAST_REST_S = 0.001
 
 # What torchrun --tee, mpirun --tag-output and horovodrun put before a rank's line.
 _RANK_TAG = re.compile(r"\[(?:default|\d+,)?(\d+)\](?:<std(?:out|err)>)?:")
@@ -86,15 +26,6 @@ class Match(NamedTuple):
     values: dict[str, float]
     # Several matching lines arrived at once, so when each of them was printed is not known.
     came_with_others: bool = False
-
-
-class _Arrival(NamedTuple):
-    """Lines that arrived together."""
-
-    source: str
-    lines: list[str]
-    at_ns: int
-    begins_anew: bool  # The file was emptied before: a rank that was restarted
 
 
 class OutputFiles:
@@ -114,26 +45,39 @@ class OutputFiles:
         self._lock = threading.Lock()
         self._offsets: dict[Path, int] = {}
         self._unfinished: dict[Path, bytes] = {}
-        self._arrivals: list[_Arrival] = []
+        # Source, lines that came together, when, and whether its file was emptied before: a rank that was restarted.
+        self._arrivals: list[tuple[str, list[str], int, bool]] = []
         self._bytes = 0
         self.matches: dict[str, list[Match]] = {}  # Per source, the lines that matched
         self.first_ns = 0  # When the first rank printed something, on the monotonic clock; 0 before that
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """Stamp lines when they arrive, where a pattern makes their times count."""
+        """Stamp lines as they arrive, from a thread of its own, where a pattern makes their times count."""
         if self._pattern is None:
             yield
             return
-        with following(self._folder, self.look):
-            yield
+        stop = threading.Event()
 
-    def look(self, changed: set[str] | None = None) -> None:
-        """Read and stamp what is new, from any thread; `changed` names the only files to look at."""
-        outputs = self._folder.glob("rank*.out") if changed is None else map(self._folder.joinpath, changed)
-        ranks = [path for path in outputs if path.match("rank*.out")]
+        def follow() -> None:
+            rest_s = 0.0
+            while not stop.wait(rest_s):
+                began_s = time.thread_time()
+                self.look()
+                rest_s = max(_REST * (time.thread_time() - began_s), _LEAST_REST_S)
+
+        thread = threading.Thread(target=follow, name="scalescope-output", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def look(self) -> None:
+        """Read and stamp what is new, from any thread."""
         with self._lock:
-            for path in [self._folder / LAUNCHER_OUTPUT, *ranks]:
+            for path in [self._folder / LAUNCHER_OUTPUT, *self._folder.glob("rank*.out")]:
                 self._read(path)
 
     def _read(self, path: Path) -> None:
@@ -142,18 +86,19 @@ class OutputFiles:
             size = path.stat().st_size
             if size == offset:
                 return
+            begins_anew = size < offset
+            if begins_anew:
+                offset, self._unfinished[path] = 0, b""
             with open(path, "rb") as file:
-                file.seek(offset if size > offset else 0)
+                file.seek(offset)
                 data = file.read()
         except OSError:
             return
-        begins_anew = size < offset
-        self._offsets[path] = len(data) + (0 if begins_anew else offset)
-        before = b"" if begins_anew else self._unfinished.get(path, b"")
-        *lines, self._unfinished[path] = (before + data).split(b"\n")
+        self._offsets[path] = offset + len(data)
+        *lines, self._unfinished[path] = (self._unfinished.get(path, b"") + data).split(b"\n")
         if lines or begins_anew:
             texts = [without_escapes(line.decode(errors="replace")) for line in lines]
-            self._arrivals.append(_Arrival(path.stem, texts, self._clock(), begins_anew))
+            self._arrivals.append((path.stem, texts, self._clock(), begins_anew))
         self._bytes += len(data)
 
     def poll(self) -> int:
@@ -162,16 +107,14 @@ class OutputFiles:
         with self._lock:
             arrivals, self._arrivals = self._arrivals, []
             taken, self._bytes = self._bytes, 0
-        for arrival in arrivals:
-            self._take(arrival)
+        for source, lines, at_ns, begins_anew in arrivals:
+            if begins_anew:
+                self.matches.pop(source, None)
+            if lines:
+                self._take(source, lines, at_ns)
         return taken
 
-    def _take(self, arrival: _Arrival) -> None:
-        source, lines, at_ns, begins_anew = arrival
-        if begins_anew:
-            self.matches.pop(source, None)
-        if not lines:
-            return
+    def _take(self, source: str, lines: list[str], at_ns: int) -> None:
         self.first_ns = self.first_ns or at_ns
         for line in lines:
             self._on_line(source, line)

@@ -24,7 +24,8 @@ _SPAWNERS = {
     "accelerate.debug_launcher",
 }
 STARTS_RANKS = "the script starts its ranks itself"
-_GIVEN_BY_LAUNCHERS = {"RANK", "LOCAL_RANK"}
+# A variable that launchers set, other than where a script sets it: environ["RANK"] = ..., {"RANK": ...}
+_ASKS_FOR_RANK = re.compile(r"""(["'])(?:LOCAL_)?RANK\1(?!\]\s*=[^=]|\s*:)""")
 _INIT_S = 20.0  # A process group whose ranks are all there is made in a second
 
 
@@ -55,29 +56,17 @@ def _spawns(source: str) -> bool:
     """True when a script calls a function that starts ranks, and never asks for the rank that a launcher gives."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
+        called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     meaning: dict[str, str] = {}
     for node in nodes:
-        if isinstance(node, ast.Import):
-            meaning |= {alias.asname: alias.name for alias in node.names if alias.asname}
-        elif isinstance(node, ast.ImportFrom):
-            meaning |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    called = {_dotted(node.func) for node in nodes if isinstance(node, ast.Call)}
-    first = {name: name.partition(".")[0] for name in called if name}
-    whole = {meaning.get(start, start) + name[len(start) :] for name, start in first.items()}
-    set_here = {id(node.slice) for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)}
-    set_here |= {id(key) for node in nodes if isinstance(node, ast.Dict) for key in node.keys}
-    asked = {node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in set_here}
-    return bool(whole & _SPAWNERS) and not asked & _GIVEN_BY_LAUNCHERS
-
-
-def _dotted(node: ast.expr) -> str:
-    """`a.b.c` of such an expression; empty for any other."""
-    if isinstance(node, ast.Name):
-        return node.id
-    before = _dotted(node.value) if isinstance(node, ast.Attribute) else ""
-    return f"{before}.{node.attr}" if before and isinstance(node, ast.Attribute) else ""
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            package = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            meaning |= {alias.asname or alias.name: package + alias.name for alias in node.names}
+    parts = [name.partition(".") for name in called]
+    spawns = any(meaning.get(first, first) + dot + rest in _SPAWNERS for first, dot, rest in parts)
+    return spawns and not _ASKS_FOR_RANK.search(source)
 
 
 class StartsItsOwnRanks(Exception):

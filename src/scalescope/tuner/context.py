@@ -130,10 +130,10 @@ def apply_tuned(model: Any, settings: str | Path) -> None:
 
 
 def _switch(model: Any, values: Mapping[str, KnobValue]) -> None:
-    from scalescope.engines import ddp_live, hierarchical
+    from scalescope.engines import ddp_live
 
     if values.get("hierarchical_allreduce"):
-        hierarchical.prepare(model.process_group)
+        ddp_live.groups_by_hosts(model)
     ddp_live.switch(model, dict(values))
 
 
