@@ -105,7 +105,7 @@ def steadiness(durations: Sequence[float], noun: str = "step") -> Steadiness:
 
 
 def told_pace(sentence: str) -> tuple[str, float]:
-    """What a sentence of `steadiness`, or UNSETTLED, tells: `faster`, `slower` or `kinds`; empty for any other one.
+    """Kind of pace that a sentence of `steadiness`, or UNSETTLED, tells: `faster`, `slower` or `kinds`; else empty.
 
     With it comes the drift between 0 and 1; 0 where none is told.
     """

@@ -263,7 +263,7 @@ def _expected(cell: Cell, setting: Setting, results: Results) -> str:
 
 
 def _too_inefficient(results: Results) -> str:
-    """What several processes reached, where the map stays with one for their efficiency; empty: it does not."""
+    """Say what several processes reached, where the map stays with one for their efficiency; empty: it does not."""
     prediction, curves = results.prediction, results.scaling.curves if results.scaling else ()
     several = [point for curve in curves for point in curve.points if point.np > 1 and point.speedup.get("steady")]
     best = max(several, key=lambda point: point.speedup["steady"].value, default=None)

@@ -129,7 +129,7 @@ def _no_room(seconds: float, left_s: float) -> str:
 
 
 def _share(part: str, seconds: float, later: list[str], work: Work, left_s: float) -> float:
-    """What a part may take: all that is left, but for what those after it need.
+    """Seconds that a part may take: all that is left, but for what those after it need.
 
     The first parts keep time free for each other alone; refine, which goes on as long as there is time, for all that
     fit.

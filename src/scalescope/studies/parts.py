@@ -187,7 +187,7 @@ class Parts:
 
     @property
     def _points(self) -> int:
-        """What measure launches: of a MODEL also one process without an engine."""
+        """Count of the points of measure: of a MODEL also one process without an engine."""
         return len(self._counts) + (not self._request.command)
 
     @property
@@ -465,7 +465,7 @@ def _speedups(measurement: Measurement) -> list[Estimate]:
 
 
 def _half_width(estimate: Estimate) -> float:
-    """Of an interval, relative to its value."""
+    """Half of an interval, relative to its value."""
     return float((estimate.high / estimate.low) ** 0.5 - 1)
 
 
