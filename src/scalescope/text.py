@@ -19,6 +19,7 @@ _UNPRINTABLE = re.compile(
     r"(?<!\\)((?:\\\\)*)\\(?:[bf]|u(?:00[01][0-9a-f]|007f|00[89][0-9a-f]|200[b-f]|202[a-e]|206[0-9a-f]|feff))"
 )
 
+_LINE_ENDS = re.compile(r" (?:\x1b\[[0-9;]*m| )*$", re.MULTILINE)
 
 COMMAND = "COMMAND"  # Stands in a command to type for a training that no file names
 MASK = "***"  # Stands for a value that is not to be shown, such as one of --env
@@ -51,6 +52,11 @@ def clean(text: str) -> str:
     """Text safe to show: no escapes, `?` for what is not printable; its lines and its length stay."""
     letters = (letter if letter.isprintable() or letter == "\n" else "?" for letter in without_escapes(text))
     return "".join(letters)
+
+
+def trimmed(text: str) -> str:
+    """Lines without blanks at their ends, however they are coloured."""
+    return _LINE_ENDS.sub(lambda found: "\x1b[0m" if "\x1b" in found[0] else "", text)
 
 
 def plain(text: str, longest: int = 200) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import gc
 import inspect
+import io
 import os
 import re
 import signal
@@ -26,7 +27,7 @@ from scalescope.progress import Progress
 from scalescope.records.request import RunOptions
 from scalescope.records.store import Record
 from scalescope.records.submission import Submission
-from scalescope.text import clean
+from scalescope.text import clean, trimmed
 from scalescope.verbs import VERBS, limits_of, plan_verb, planned_request, resume_verb, run_verb
 from scalescope.verbs.verb import Screen, Verb
 
@@ -233,16 +234,28 @@ def _joined(folder: Path, progress: Progress) -> Any:
     return in_folder(tuning, folder)
 
 
+class _HelpText(io.StringIO):
+    """Takes what typer prints as help, which it lays out for stdout, and pads."""
+
+    encoding = property(lambda self: sys.__stdout__.encoding if sys.__stdout__ else "utf-8")
+
+    def isatty(self) -> bool:
+        return bool(sys.__stdout__ and sys.__stdout__.isatty())
+
+
 class _Help:
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print help as wide as our other output where there is no terminal."""
+        """Print help without blanks at line ends, as wide as our other output where there is no terminal."""
         import typer.rich_utils
 
         from scalescope.show.terminal import WIDTH
 
-        if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        page = _HelpText()
+        if not page.isatty() and "COLUMNS" not in os.environ:
             typer.rich_utils.MAX_WIDTH = WIDTH
-        super().format_help(ctx, formatter)  # type: ignore[misc]
+        with contextlib.redirect_stdout(page):
+            super().format_help(ctx, formatter)  # type: ignore[misc]
+        print(trimmed(page.getvalue()), end="")
 
 
 class _Command(_Help, typer.core.TyperCommand):
