@@ -36,8 +36,6 @@ def trace(**facts: int) -> str:
         ("endless.toml", f"nodes = {'1' * 5000}", ("estimate", "mlp", "--cluster")),
         ("sexagesimal.yaml", f"ddp:\n  bucket_cap_mb: 1{':5' * 150_000}\n", ("tune", "mlp", "--config-file")),
         ("sexagesimal.yaml", f"? 1{':5' * 150_000}\n: 1\n", ("tune", "mlp", "--config-file")),
-        ("rank.json", trace(rank=10**30), ("explain",)),
-        ("world.json", trace(world_size=10**30), ("explain",)),
     ],
     ids=lambda value: value if len(value) < 40 and isinstance(value, str) else "",
 )
@@ -95,3 +93,11 @@ def test_scores_that_no_training_has_are_left_out(scalescope: CommandLine) -> No
     (scalescope.folder / "autotune.csv").write_text(header + rows)
     document = json.loads(scalescope.in_this_process("explain", "autotune.csv", "--json").stdout)
     assert document["lost"]["events"] == 2
+
+
+@pytest.mark.parametrize("said", [{"rank": 10**30}, {"world_size": 10**30}], ids=str)
+def test_a_trace_of_an_impossible_rank_is_one_of_an_unknown_rank(scalescope: CommandLine, said: dict[str, int]) -> None:
+    (scalescope.folder / "rank.json").write_text(trace(**said))
+    found = json.loads(scalescope.in_this_process("explain", "rank.json", "--json").stdout)
+    assert found["ranks"] == 1
+    assert found["steps"] == 4

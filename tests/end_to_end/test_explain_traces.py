@@ -75,7 +75,7 @@ def test_everything_is_written_and_can_be_read_again(scalescope: CommandLine, gl
     again = load(folder / "explanation.json", Explanation)
     assert again.ranks == (0, 1)
     assert again.shown_step is not None
-    names = ("accounting", "step", "step_times", "transfers")
+    names = ("accounting", "step", "step_times")
     assert all((folder / f"{name}.{ending}").stat().st_size > 1000 for name in names for ending in ("png", "html"))
     events = json.loads((folder / "perfetto.json").read_text())["traceEvents"]
     assert {event["pid"] for event in events} == {0, 1}

@@ -98,7 +98,7 @@ def test_what_a_measurement_shows_and_draws(measured) -> None:
     assert "Next: scalescope" in stderr
     folder = scalescope.folder / "out"
     assert (folder / "scaling.tex").read_text().count("begin{tabular}") == 2
-    for name in ("phases", "strong", "weak", "speedup", "waterfall"):
+    for name in ("phases", "throughput", "speedup", "waterfall"):
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert not (folder / f"{name}.pdf").exists()  # on request only
         assert fetched((folder / f"{name}.html").read_text()) == []
