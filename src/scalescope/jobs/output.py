@@ -37,8 +37,11 @@ class OutputFiles:
         pattern: re.Pattern[str] | None,
         on_line: Callable[[str, str], None],
         clock: Callable[[], int] = time.monotonic_ns,
+        *,
+        np: int = 1,
     ) -> None:
         self._folder = folder
+        self._np = np
         self._pattern = pattern
         self._on_line = on_line
         self._clock = clock
@@ -121,14 +124,18 @@ class OutputFiles:
         found: dict[str, list[re.Match[str]]] = {}
         for line in lines:
             if self._pattern and (match := self._pattern.search(line)):
-                tag = _RANK_TAG.match(line)  # ranks that share the launcher's output step at the same time
-                found.setdefault(f"{source} rank{tag[1]}" if tag else source, []).append(match)
+                found.setdefault(f"{source}{self._rank_tag(source, line)}", []).append(match)
         for name, together in found.items():
             known = self.matches.setdefault(name, [])
             since_ns = known[-1].at_ns if known else at_ns
             for number, match in enumerate(together, start=1):  # lines that come together share the time they took
                 shared_ns = since_ns + (at_ns - since_ns) * number // len(together)
                 known.append(Match(shared_ns, live_values(match), len(together) > 1))
+
+    def _rank_tag(self, source: str, line: str) -> str:
+        """` rank1` for a line that the launcher tagged: ranks that share its output step at the same time."""
+        tag = _RANK_TAG.match(line) if self._np > 1 and source == Path(LAUNCHER_OUTPUT).stem else None
+        return f" rank{tag[1]}" if tag and int(tag[1]) < self._np else ""
 
     def best_matches(self) -> list[Match]:
         """The matches of the source that matched most; with several alike, of the lowest rank."""
