@@ -15,6 +15,8 @@ from scalescope.text import without_escapes
 _REST = 50  # After every look, rest this many times the CPU time it took: 2 % of a core, whatever a script prints
 _LEAST_REST_S = 0.001
 
+_LINE_END = re.compile(rb"[\r\n]")  # A progress bar overwrites itself with carriage returns
+
 # What torchrun --tee, mpirun --tag-output and horovodrun put before a rank's line.
 _RANK_TAG = re.compile(r"\[(?:default|\d+,)?(\d+)\](?:<std(?:out|err)>)?:")
 
@@ -47,7 +49,7 @@ class OutputFiles:
         self._clock = clock
         self._lock = threading.Lock()
         self._offsets: dict[Path, int] = {}
-        self._unfinished: dict[Path, bytes] = {}
+        self._unfinished: dict[Path, tuple[bytes, int]] = {}  # The beginning of a line, and when it arrived
         # Source, lines that came together, when, and whether its file was emptied before: a rank that was restarted.
         self._arrivals: list[tuple[str, list[str], int, bool]] = []
         self._bytes = 0
@@ -56,26 +58,26 @@ class OutputFiles:
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """Stamp lines as they arrive, from a thread of its own, where a pattern makes their times count."""
-        if self._pattern is None:
-            yield
-            return
-        stop = threading.Event()
+        """Stamp lines as they arrive, from a thread of its own, where a pattern makes their times count.
 
-        def follow() -> None:
-            rest_s = 0.0
-            while not stop.wait(rest_s):
-                began_s = time.thread_time()
-                self.look()
-                rest_s = max(_REST * (time.thread_time() - began_s), _LEAST_REST_S)
-
-        thread = threading.Thread(target=follow, name="scalescope-output", daemon=True)
-        thread.start()
-        try:
+        At the end, lines without a line feed are taken in, too.
+        """
+        with contextlib.ExitStack() as at_end:
+            at_end.callback(self.finish)
+            if self._pattern:
+                stop = threading.Event()
+                thread = threading.Thread(target=self._follow, args=(stop,), name="scalescope-output", daemon=True)
+                thread.start()
+                at_end.callback(thread.join)
+                at_end.callback(stop.set)  # the last is called first
             yield
-        finally:
-            stop.set()
-            thread.join()
+
+    def _follow(self, stop: threading.Event) -> None:
+        rest_s = 0.0
+        while not stop.wait(rest_s):
+            began_s = time.thread_time()
+            self.look()
+            rest_s = max(_REST * (time.thread_time() - began_s), _LEAST_REST_S)
 
     def look(self) -> None:
         """Read and stamp what is new, from any thread."""
@@ -91,18 +93,39 @@ class OutputFiles:
                 return
             begins_anew = size < offset
             if begins_anew:
-                offset, self._unfinished[path] = 0, b""
+                offset = 0
             with open(path, "rb") as file:
                 file.seek(offset)
                 data = file.read()
         except OSError:
             return
         self._offsets[path] = offset + len(data)
-        *lines, self._unfinished[path] = (self._unfinished.get(path, b"") + data).split(b"\n")
-        if lines or begins_anew:
-            texts = [without_escapes(line.decode(errors="replace")) for line in lines]
-            self._arrivals.append((path.stem, texts, self._clock(), begins_anew))
         self._bytes += len(data)
+        before, since_ns = self._unfinished.pop(path, (b"", 0))
+        if begins_anew:
+            before = b""
+            self._arrivals.append((path.stem, [], 0, True))
+        if before and _LINE_END.match(data):  # the line was whole when it arrived, only its end was missing
+            self._arrive(path, [before], since_ns)
+            before = b""
+        now_ns = self._clock()
+        *lines, rest = _LINE_END.split(before + data)
+        self._arrive(path, lines, now_ns)
+        if rest:
+            self._unfinished[path] = rest, now_ns
+
+    def _arrive(self, path: Path, lines: list[bytes], at_ns: int) -> None:
+        if texts := [without_escapes(line.decode(errors="replace")) for line in lines if line]:
+            self._arrivals.append((path.stem, texts, at_ns, False))
+
+    def finish(self) -> None:
+        """Take in everything that was printed, last lines without an end among it."""
+        self.look()
+        with self._lock:
+            for path, (line, at_ns) in self._unfinished.items():
+                self._arrive(path, [line], at_ns)
+            self._unfinished.clear()
+        self.poll()
 
     def poll(self) -> int:
         """Look, and take in everything since the last time; how many bytes."""

@@ -121,7 +121,8 @@ def run_as_rank_zero(
         )
         watch = _Watch(job, copies, progress or Progress())
         meter = LoadMeter()
-        ending = run((Command(argv=words, env=rank_environment(job)),) * copies, job, watch, timeout_s=timeout_s)
+        with watch.output.followed():
+            ending = run((Command(argv=words, env=rank_environment(job)),) * copies, job, watch, timeout_s=timeout_s)
         foreign = meter.read().foreign_cores
         for written in folder.glob("writes-*"):  # by the script, where it could not be the user's
             shutil.rmtree(written, ignore_errors=True)
@@ -170,6 +171,7 @@ class _Watch:
         self._job, self._copies = job, copies
         self._folder = Path(job.folder)
         self._watch = LaunchWatch(job, progress, None)
+        self.output = self._watch.output
         self.over = False
 
     def tick(self) -> int:
