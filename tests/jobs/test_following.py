@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.jobs.output import OutputFiles, last_lines
+from scalescope.jobs.output import OutputFiles, last_lines, printed
 from scalescope.line_pattern import compile_pattern
 
 STEP = compile_pattern("step", live=True)
@@ -34,7 +34,21 @@ def test_output_of_ranks_and_of_the_launcher_is_looked_at(tmp_path: Path) -> Non
     assert files.poll() == len("step rank0.out\nstep rank1.out\nstep launcher.out\n")
     assert lines[0][0] == "launcher", "its line was stamped first"
     assert {source for source, _ in lines} == {"launcher", "rank0", "rank1"}
+    assert files.first_ns == 2, "of a rank: the launcher may warn long before one starts"
+
+
+def test_the_launchers_output_counts_as_first_where_ranks_have_no_files(tmp_path: Path) -> None:
+    files, _ = followed(tmp_path)
+    (tmp_path / "launcher.out").write_text("step\n")
+    files.poll()
     assert files.first_ns == 1
+
+
+def test_output_of_ranks_is_in_order_of_rank(tmp_path: Path) -> None:
+    for rank in (10, 2, 0):
+        (tmp_path / f"rank{rank}.out").write_text(f"{rank}\n")
+    (tmp_path / "launcher.out").write_text("launcher\n")
+    assert printed(tmp_path) == ["0", "2", "10", "launcher"]
 
 
 def test_an_unfinished_line_counts_in_bytes_and_waits_for_its_end(tmp_path: Path) -> None:

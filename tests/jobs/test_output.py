@@ -94,3 +94,13 @@ def test_a_rank_that_begins_its_output_anew_was_restarted(tmp_path: Path) -> Non
     files.poll()
     assert seen == ["step 1", "step 2", "step 1"]
     assert len(files.best_matches()) == 1
+
+
+def test_tagged_output_that_begins_anew_forgets_the_matches_of_every_rank(tmp_path: Path) -> None:
+    files = OutputFiles(tmp_path, compile_pattern("step", live=True), lambda *_: None, np=2)
+    path = tmp_path / "launcher.out"
+    path.write_text("[default0]:step\n[default0]:step\n[default1]:step\n")
+    files.poll()
+    path.write_text("[default1]:step\n")
+    files.poll()
+    assert {name: len(found) for name, found in files.matches.items()} == {"launcher rank1": 1}

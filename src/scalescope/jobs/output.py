@@ -1,4 +1,4 @@
-"""What ranks and their launcher print: followed as it grows, searched for a pattern, and its last lines."""
+"""Output of ranks and launcher: followed as it grows, searched for a pattern, and its last lines."""
 
 import contextlib
 import re
@@ -15,6 +15,7 @@ from scalescope.text import without_escapes
 _REST = 50  # After every look, rest this many times the CPU time it took: 2 % of a core, whatever a script prints
 _LEAST_REST_S = 0.001
 
+_LAUNCHER = Path(LAUNCHER_OUTPUT).stem
 _LINE_END = re.compile(rb"[\r\n]")  # A progress bar overwrites itself with carriage returns
 
 # What torchrun --tee, mpirun --tag-output and horovodrun put before a rank's line.
@@ -54,7 +55,7 @@ class OutputFiles:
         self._arrivals: list[tuple[str, list[str], int, bool]] = []
         self._bytes = 0
         self.matches: dict[str, list[Match]] = {}  # Per source, the lines that matched
-        self.first_ns = 0  # When the first rank printed something, on the monotonic clock; 0 before that
+        self._first_ns: dict[str, int] = {}  # Per source, when its first lines came
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
@@ -135,13 +136,14 @@ class OutputFiles:
             taken, self._bytes = self._bytes, 0
         for source, lines, at_ns, begins_anew in arrivals:
             if begins_anew:
-                self.matches.pop(source, None)
+                for name in [each for each in self.matches if each.partition(" ")[0] == source]:
+                    del self.matches[name]
             if lines:
                 self._take(source, lines, at_ns)
         return taken
 
     def _take(self, source: str, lines: list[str], at_ns: int) -> None:
-        self.first_ns = self.first_ns or at_ns
+        self._first_ns.setdefault(source, at_ns)
         for line in lines:
             self._on_line(source, line)
         found: dict[str, list[re.Match[str]]] = {}
@@ -155,9 +157,18 @@ class OutputFiles:
                 shared_ns = since_ns + (at_ns - since_ns) * number // len(together)
                 known.append(Match(shared_ns, live_values(match), len(together) > 1))
 
+    @property
+    def first_ns(self) -> int:
+        """When the first rank printed something, on the monotonic clock; 0 before that.
+
+        The launcher's output, warnings of its own among it, counts where no rank has a file.
+        """
+        ranks = [at_ns for source, at_ns in self._first_ns.items() if source != _LAUNCHER]
+        return min(ranks) if ranks else self._first_ns.get(_LAUNCHER, 0)
+
     def _rank_tag(self, source: str, line: str) -> str:
         """` rank1` for a line that the launcher tagged: ranks that share its output step at the same time."""
-        tag = _RANK_TAG.match(line) if self._np > 1 and source == Path(LAUNCHER_OUTPUT).stem else None
+        tag = _RANK_TAG.match(line) if self._np > 1 and source == _LAUNCHER else None
         return f" rank{tag[1]}" if tag and int(tag[1]) < self._np else ""
 
     def best_matches(self) -> list[Match]:
@@ -167,12 +178,13 @@ class OutputFiles:
 
 
 def outputs(folder: Path) -> list[Path]:
-    """Files with what ranks of a launch printed, the launcher's own last."""
-    return [*sorted(folder.glob("rank*.out")), folder / LAUNCHER_OUTPUT]
+    """Output files of a launch by rank, the launcher's own last."""
+    by_rank = sorted(folder.glob("rank*.out"), key=lambda path: (len(path.name), path.name))
+    return [*by_rank, folder / LAUNCHER_OUTPUT]
 
 
 def printed(folder: Path, count: int = 200) -> list[str]:
-    """The ends of all of them."""
+    """Last lines of every output file of a launch."""
     return [line for path in outputs(folder) for line in last_lines(path, count)]
 
 
