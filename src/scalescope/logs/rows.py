@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.logs.columns import KNOWN, Meaning, meaning_of
+from scalescope.logs.columns import KNOWN, Meaning, meaning_of, own_columns
 from scalescope.logs.files import head
 from scalescope.named_paths import reading
 from scalescope.records.job import NO_ENGINE
@@ -59,7 +59,7 @@ def is_heading(line: str) -> bool:
     """True for a line that names columns, process counts among them, as no line of a log does."""
     cells = _cells(line[:10_000].lstrip("# "), _separator(line))
     names = [meaning.name for cell in cells if (meaning := meaning_of(cell))]
-    return "np" in names and len(names) > 1 and len(names) >= len(cells) / 2
+    return own_columns(cells) > 0 or ("np" in names and len(names) > 1 and len(names) >= len(cells) / 2)
 
 
 def read_rows(path: Path) -> tuple[list[Row], list[str]]:
@@ -124,7 +124,7 @@ def _table(lines: list[str], start: int, end: int, name: str, left_out: list[str
     for at, text in enumerate(heading):
         meaning = meaning_of(text)
         if meaning is None:
-            left_out += [plain(text, 40)] if text else []
+            left_out += [plain(text, 40)] if text and at >= own_columns(heading) else []
         elif meaning.name in columns:
             first, second = (plain(heading[each], 40) for each in (columns[meaning.name][0], at))
             raise UsageError(
