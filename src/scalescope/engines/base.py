@@ -149,6 +149,8 @@ class Engine(ABC):
     section: str = ""  # Of a settings file, with its knobs; empty: its name
     beside_section: tuple[str, ...] = ()  # Knobs that stand next to the section instead
     not_recorded: str = ""  # Sentence on what a run as rank 0 of N does not show of it; empty: nothing in particular
+    # Collective that, with the module it is for, shows in a run as rank 0 of N that it is used next to another engine.
+    recorded_by: str = ""
     # The setting of the interface over which ranks exchange messages, by backend.
     interfaces: ClassVar[Mapping[str, str]] = {
         "gloo": "GLOO_SOCKET_IFNAME={name}",

@@ -20,7 +20,9 @@ from scalescope.jobs.own_ranks import is_launch_line
 from scalescope.jobs.plan import AGENT_HOOK
 from scalescope.jobs.rank_zero_log import (
     Role,
+    Saved,
     Seen,
+    Warned,
     engine_of,
     memory_limit_here,
     peers_missed,
@@ -274,8 +276,8 @@ def _without_memory(role: Role, seen: Sequence[Seen], text: str) -> RankZero:
         gpu=gpu,
         torch=end.torch if end else torch_version(),
         step_s=0.0,
-        memory_limit_bytes=(end.limit if end else 0) if is_gpu else memory_limit_here(),
+        memory_limit_bytes=(end.limit_bytes if end else 0) if is_gpu else memory_limit_here(),
         out_of_memory=plain(text, 300),
-        saves=texts_of(seen, "save"),
-        warnings=texts_of(seen, "warning"),
+        saves=texts_of(seen, Saved),
+        warnings=texts_of(seen, Warned),
     )
