@@ -1,4 +1,4 @@
-"""What there is to explain: traces of a job, one per rank where possible, and what came with them."""
+"""Traces of a job, one per rank where possible, and what came with them."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""What every engine states about itself, what it exchanges in a step, and how its knobs are read from people."""
+"""Contract of engines: facts about themselves, the exchange of a step, and knobs as people write them."""
 
 import re
 from abc import ABC, abstractmethod
@@ -107,7 +107,7 @@ def in_blocks(gradients: Sequence[Gradient], reshards: bool | None) -> tuple[Sha
 
 
 class Starter(Protocol):
-    """What an engine asks of the launcher that is to start its ranks."""
+    """Properties of a launcher that an engine checks."""
 
     name: str
     controllers: tuple[str, ...] | None

@@ -159,7 +159,7 @@ class OutputFiles:
 
     @property
     def first_ns(self) -> int:
-        """When the first rank printed something, on the monotonic clock; 0 before that.
+        """Time at which the first rank printed something, on the monotonic clock; 0 before that.
 
         The launcher's output, warnings of its own among it, counts where no rank has a file.
         """

@@ -133,7 +133,7 @@ class Role(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Everything that one process wrote."""
+    """Lines that one process wrote."""
 
     log: RankLog
     lines: list[object]

@@ -71,7 +71,7 @@ class TraceBytes:
                 first = file.read(CHUNK)
 
     def parts(self, pieces: Sequence[Piece]) -> Iterator[bytes]:
-        """Some pieces, ascending; a packed file is unpacked again as far as the last of them."""
+        """Read some pieces, ascending; a packed file is unpacked again as far as the last of them."""
         with self._opened() as file:
             if not file.read(len(_GZIP)).startswith(_GZIP):
                 for piece in pieces:
@@ -206,7 +206,7 @@ class EventStream(Generic[Event, Batch]):
         self._places.append((self._piece, first, last))
 
     def again(self, start: float, end: float, around: int = 0) -> Iterator[Batch]:
-        """Batches with events of that time once more, and some before and after each; nothing is lost twice."""
+        """Read batches with events of that time once more, and some before and after each; nothing is lost twice."""
         found = [at for at, (_, first, last) in enumerate(self._places) if first <= end and last >= start]
         wide = {near for at in found for near in range(at - around, at + around + 1)}
         pieces = [self._places[at][0] for at in sorted(wide) if 0 <= at < len(self._places)]
@@ -220,7 +220,7 @@ class EventStream(Generic[Event, Batch]):
             yield batch
 
     def _more(self, pieces: Iterator[bytes], wanted: int) -> bytes:
-        """At least `wanted` bytes; fewer at the end of the file."""
+        """Read at least `wanted` bytes; fewer at the end of the file."""
         gathered, size = [], 0
         for piece in pieces:
             gathered.append(piece)
@@ -231,7 +231,7 @@ class EventStream(Generic[Event, Batch]):
         return b"".join(gathered)
 
     def _events_begin(self, pieces: Iterator[bytes]) -> bytes:
-        """Reads up to the first event: what was read from there on; the list may lie in an object."""
+        """Read up to the first event; the bytes from there on. The list may lie in an object."""
         data = b""
         for piece in pieces:
             self.bytes_read += len(piece)
