@@ -1,4 +1,4 @@
-"""How a PyTorch training scales over processes and GPUs, with DDP, FSDP2 or Horovod."""
+"""Scaling of PyTorch trainings over processes and GPUs, with DDP, FSDP2 or Horovod."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -4,7 +4,9 @@ import re
 import threading
 from pathlib import Path
 
-from scalescope.jobs.output import OutputFiles, last_lines
+import pytest
+
+from scalescope.jobs.output import OutputFiles, last_lines, printed
 from scalescope.line_pattern import compile_pattern
 
 STEP = compile_pattern("step", live=True)
@@ -32,7 +34,21 @@ def test_output_of_ranks_and_of_the_launcher_is_looked_at(tmp_path: Path) -> Non
     assert files.poll() == len("step rank0.out\nstep rank1.out\nstep launcher.out\n")
     assert lines[0][0] == "launcher", "its line was stamped first"
     assert {source for source, _ in lines} == {"launcher", "rank0", "rank1"}
+    assert files.first_ns == 2, "of a rank: the launcher may warn long before one starts"
+
+
+def test_the_launchers_output_counts_as_first_where_ranks_have_no_files(tmp_path: Path) -> None:
+    files, _ = followed(tmp_path)
+    (tmp_path / "launcher.out").write_text("step\n")
+    files.poll()
     assert files.first_ns == 1
+
+
+def test_output_of_ranks_is_in_order_of_rank(tmp_path: Path) -> None:
+    for rank in (10, 2, 0):
+        (tmp_path / f"rank{rank}.out").write_text(f"{rank}\n")
+    (tmp_path / "launcher.out").write_text("launcher\n")
+    assert printed(tmp_path) == ["0", "2", "10", "launcher"]
 
 
 def test_an_unfinished_line_counts_in_bytes_and_waits_for_its_end(tmp_path: Path) -> None:
@@ -41,11 +57,35 @@ def test_an_unfinished_line_counts_in_bytes_and_waits_for_its_end(tmp_path: Path
     path.write_text("ste")
     assert (files.poll(), lines, files.first_ns) == (3, [], 0)
     path.write_text("step 1\nst")
-    assert (files.poll(), lines, files.first_ns) == (6, [("rank0", "step 1")], 1)
+    assert (files.poll(), lines, files.first_ns) == (6, [("rank0", "step 1")], 2)
     path.write_text("step 1\nstep 2\n")
     assert files.poll() == 5
     assert [line for _, line in lines] == ["step 1", "step 2"]
-    assert (files.first_ns, len(files.best_matches())) == (1, 2)
+    assert (files.first_ns, len(files.best_matches())) == (2, 2)
+
+
+def test_every_state_of_a_progress_bar_is_a_line_that_arrived_when_it_was_drawn(tmp_path: Path) -> None:
+    files, lines = followed(tmp_path)
+    with files.followed(), open(tmp_path / "rank0.out", "wb", buffering=0) as file:
+        for number in range(1, 4):
+            file.write(b"\rstep %d" % number)
+            files.poll()
+        assert [line for _, line in lines] == ["step 1", "step 2"], "the last may go on"
+    assert [line for _, line in lines] == ["step 1", "step 2", "step 3"]
+    matches = files.best_matches()
+    assert len({match.at_ns for match in matches}) == 3, "each has a time of its own"
+    assert not any(match.came_with_others for match in matches)
+
+
+@pytest.mark.parametrize("pattern", [STEP, None])
+def test_a_last_line_without_an_end_is_delivered(tmp_path: Path, pattern: re.Pattern[str] | None) -> None:
+    files, lines = followed(tmp_path, pattern)
+    with files.followed():
+        (tmp_path / "rank0.out").write_bytes(b"step 1\r\n\nstep 2")
+    assert [line for _, line in lines] == ["step 1", "step 2"]
+    assert len(files.best_matches()) == (2 if pattern else 0)
+    files.finish()
+    assert len(lines) == 2
 
 
 def test_a_file_that_was_emptied_forgets_its_matches_and_its_unfinished_line(tmp_path: Path) -> None:

@@ -35,9 +35,18 @@ def test_the_source_that_matches_most_counts_once(tmp_path: Path) -> None:
 def test_ranks_in_the_launchers_output_are_separated_by_their_tags(tmp_path: Path, tag: str) -> None:
     lines = [f"{tag.format(rank)}step {number}\n" for number in range(3) for rank in (0, 1)]
     (tmp_path / "launcher.out").write_text("".join(lines))
-    files = OutputFiles(tmp_path, compile_pattern("step", live=True), lambda *_: None)
+    files = OutputFiles(tmp_path, compile_pattern("step", live=True), lambda *_: None, np=2)
     files.poll()
     assert {name: len(found) for name, found in files.matches.items()} == {"launcher rank0": 3, "launcher rank1": 3}
+
+
+@pytest.mark.parametrize(("name", "np"), [("rank0.out", 8), ("launcher.out", 1), ("launcher.out", 2)])
+def test_numbers_that_a_script_puts_before_its_lines_are_no_tags_of_ranks(tmp_path: Path, name: str, np: int) -> None:
+    first = 0 if np != 2 else np  # with two ranks, [0]: and [1]: may be their tags
+    (tmp_path / name).write_text("".join(f"[{first + number}]: loss 0.5\n" for number in range(5)))
+    files = OutputFiles(tmp_path, compile_pattern("loss", live=True), lambda *_: None, np=np)
+    files.poll()
+    assert len(files.best_matches()) == 5
 
 
 def test_last_lines_of_a_long_and_of_no_file(tmp_path: Path) -> None:
@@ -85,3 +94,13 @@ def test_a_rank_that_begins_its_output_anew_was_restarted(tmp_path: Path) -> Non
     files.poll()
     assert seen == ["step 1", "step 2", "step 1"]
     assert len(files.best_matches()) == 1
+
+
+def test_tagged_output_that_begins_anew_forgets_the_matches_of_every_rank(tmp_path: Path) -> None:
+    files = OutputFiles(tmp_path, compile_pattern("step", live=True), lambda *_: None, np=2)
+    path = tmp_path / "launcher.out"
+    path.write_text("[default0]:step\n[default0]:step\n[default1]:step\n")
+    files.poll()
+    path.write_text("[default1]:step\n")
+    files.poll()
+    assert {name: len(found) for name, found in files.matches.items()} == {"launcher rank1": 1}

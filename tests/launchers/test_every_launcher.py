@@ -157,6 +157,13 @@ def test_mpirun_places_by_slots_and_carries_the_environment() -> None:
     assert carried == set(command.env)
 
 
+@REACHING_HOSTS
+def test_a_launcher_that_takes_no_other_program_than_ssh_says_so(launcher: Launcher) -> None:
+    commands = launcher.commands(job(4, hosts=TWO_HOSTS, ssh="myssh"))
+    takes_it = any("myssh" in command.argv for command in commands)
+    assert launcher.only_ssh == (not takes_it and not launcher.scheduler)
+
+
 def has(words: tuple[str, ...], *sequence: str) -> bool:
     """Whether these words stand one after another."""
     return any(words[at : at + len(sequence)] == sequence for at in range(len(words)))

@@ -13,6 +13,7 @@ from scalescope.measurement.scaling import scaling_of
 from scalescope.records.run import Measurement, Point, Run
 from scalescope.records.scaling import SPEEDUPS, Scaling
 from scalescope.show import document_of, files
+from scalescope.show.document import Column
 
 # What scalescope wrote
 
@@ -68,6 +69,16 @@ def test_our_own_table_reads_back_to_about_the_same_speedups(table, kind: str, l
             for name in SPEEDUPS:
                 assert other.speedup[name].value == pytest.approx(one.speedup[name].value, rel=0.03)
     assert not [finding for finding in after.findings if "not understood" in finding]
+
+
+def test_a_new_column_of_our_own_table_is_passed_over_and_one_of_its_reader_is_named(table) -> None:
+    written = document_of(_measured("strong", 3)).files["scaling"]
+    *others, last = written.columns
+    made_up = [Column(lambda _: 7, key=f"made_up_{number}") for number in range(60)]
+    text = files.as_csv(written._replace(columns=[*others, *made_up, last]))
+    assert not [finding for finding in table(text).findings if "not understood" in finding]
+    added = "\n".join(f"{line},{'note' if at == 0 else at}" for at, line in enumerate(text.splitlines()))
+    assert "columns that are not understood are left out: 'note'" in table(added).findings
 
 
 @pytest.mark.parametrize("paths", [("lab11.csv",), ("cifar10-1gpu.log", "cifar10-2gpus.log", "cifar10-4gpus.log")])

@@ -84,9 +84,13 @@ def test_other_headings_have_no_meaning(heading: str) -> None:
         ("163", 163),
         (" 1,234.5 ", 1234.5),
         ("163 s", 163),
-        ("1.72x", 1.72),
-        ("94 %", 94),
+        ("163 ms", 0.163),
+        ("2.5min", 150),
+        (".5", 0.5),
         ("190.3 +- 0.5", 190.3),
+        ("2 min +- 3 s", 120),
+        ("190.3 +- 0.5 ms", 0.1903),
+        ("190.3 +- 3 %", 190.3),
         ("190.3 ± 0.5", 190.3),
         ("1e3", 1000),
         ("n/a", None),
@@ -95,10 +99,32 @@ def test_other_headings_have_no_meaning(heading: str) -> None:
 )
 def test_numbers_as_people_write_them(table, text: str, value: float | None) -> None:
     (curve,) = table(f"np\ttrain_s\ttotal_s\n1\t{text}\t9999\n").curves
-    assert curve.points[0].train_s == value
+    assert curve.points[0].train_s == (value if value is None else pytest.approx(value))
 
 
-@pytest.mark.parametrize("text", ["12,34", "fast", "1.2.3", "0:02:43", "inf", "1e999", "5 ms", "0x10", "1 234"])
+def test_the_unit_of_a_cell_goes_before_that_of_its_heading(table) -> None:
+    (curve,) = table("np\tTrain (min)\n1\t2\n2\t90 s\n").curves
+    assert [point.train_s for point in curve.points] == [120, 90]
+
+
+@pytest.mark.parametrize("stated", ["1.6", "1.6x", "1.6\N{MULTIPLICATION SIGN}", "160 %"])
+def test_speedups_are_ratios_and_may_be_percentages(table, stated: str) -> None:
+    told = table(f"np\ttrain_s\tspeedup train\n1\t160\t1\n2\t100\t{stated}\n").findings
+    assert not any("the table says" in finding for finding in told)
+    told = table(f"np\ttrain_s\tspeedup train\n1\t160\t1\n2\t90\t{stated}\n").findings
+    assert any("the table says 1.6 at 2 where 160/90 is 1.78" in finding for finding in told)
+
+
+@pytest.mark.parametrize("column", ["examples/s", "batch", "steps"])
+def test_a_unit_of_time_in_another_column_is_refused(table, column: str) -> None:
+    with pytest.raises(UsageError, match=f"column '{column}': '90 s' is no number"):
+        table(f"np\ttrain_s\t{column}\n1\t100\t90 s\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["12,34", "fast", "1.2.3", "0:02:43", "inf", "1e999", "5 m", "0x10", "1 234", "1.5x", "85 %", "9 +- 1 x", "."],
+)
 def test_cells_that_are_no_numbers_are_refused(table, text: str) -> None:
     with pytest.raises(UsageError, match=r"is no number|not possible for a training"):
         table(f"np\ttrain_s\n1\t{text}\n")

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from scalescope.errors import UsageError
 from scalescope.traces.event_stream import LONGEST_EVENT, Events, halves
 from traces.horovod_reference import text_of
 
@@ -134,7 +135,8 @@ def test_a_zip_bomb_ends_at_a_limit_which_is_stated(tmp_path: Path, begin: bytes
     events, stream = read(path)
     assert len(events) == 1
     assert stream.bytes_read < LONGEST_EVENT + (4 << 20)
-    assert "16 MiB without the end of an event" in stream.loss.reason
+    assert stream.loss.reason == "16 MiB without the end of an event: what follows them was not read"
+    assert stream.loss.bytes == (stream.bytes_read - len(begin) + len('{"name": "') if begin.endswith(b'"') else 0)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -160,3 +162,30 @@ def test_pieces_can_be_looked_at_again_without_the_others(tmp_path: Path, packed
     assert again(0.0, 0.1, around=99) == seen
     assert again(2.6, 2.9) == again(len(seen), 1e9) == []
     assert stream.loss == lost
+
+
+def test_damaged_pieces_that_are_looked_at_again_add_no_reasons(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    good = [b'{"ph": "B", "name": "%d"}' % number for number in range(200_000)]
+    good[50_000] = b'{"ph": "B" "name": "damaged"}'
+    text = b"[" + b",\n".join(good) + b"]"
+    path.write_bytes(text)
+    stream = Events(path, Event)
+    for number, _ in enumerate(stream):
+        stream.note_times(number, number + 0.5)
+    lost = stream.loss
+    path.write_bytes(text[: text.index(b'"120000"')])  # a later piece ends within an event now
+    for _ in range(2):
+        list(stream.again(0, 1e9))
+        assert stream.loss == lost
+
+
+def test_a_file_that_is_gone_when_it_is_looked_at_again_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(b'[{"ph": "B"},{"ph": "B"},{"ph": "E"}]')
+    stream = Events(path, Event)
+    for number, _ in enumerate(stream):
+        stream.note_times(number, number)
+    path.unlink()
+    with pytest.raises(UsageError, match=r"cannot read 't\.json': No such file or directory: check the path"):
+        list(stream.again(0, 9))

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scalescope.diagnosis.traces import traces_in, unread_in
 from scalescope.errors import UsageError
 from scalescope.traces.event_stream import beginning_of
 from scalescope.traces.horovod import reading as horovod
@@ -144,6 +145,17 @@ def test_a_file_that_is_no_trace_is_refused_in_one_line(tmp_path: Path, data: by
     assert "\x1b" not in str(problem.value)
     assert "\n" not in str(problem.value)
     assert reader_of(path) is None
+
+
+def test_a_reader_alone_says_which_files_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up = dataclasses.replace(
+        READERS[0], kind="made up", endings=(".made",), recognises=lambda beginning: beginning.startswith(b"MADE")
+    )
+    monkeypatch.setattr("scalescope.traces.readers.READERS", (*READERS, made_up))
+    for name, text in (("rank0.made", b"MADE up"), ("rank1.made", b"nonsense"), ("other.txt", b"MADE up")):
+        (tmp_path / name).write_bytes(text)
+    assert [path.name for path, _ in traces_in(tmp_path)] == ["rank0.made"]
+    assert unread_in(tmp_path) == ["'rank1.made' is not a trace"]
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

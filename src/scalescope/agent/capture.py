@@ -54,7 +54,7 @@ def window_from_environment() -> Window | None:
 
 
 class Capture:
-    """Everything that is captured in one rank."""
+    """Capture of one rank: its tracer, marks and network logs."""
 
     def __init__(self, folder: str, clock: StepClock, window: Window) -> None:
         self.folder, self._clock, self._window = folder, clock, window

@@ -360,7 +360,7 @@ def _numbers(tensors: list[Any]) -> int:
 
 
 def _spread(output: Any, own: Any, size: int) -> None:
-    """One kernel, however many ranks there are."""
+    """Copy what this rank holds into the part of every rank, in one kernel where the memory allows it."""
     if output.is_contiguous():
         output.view(size, -1).copy_(own.reshape(1, -1).expand(size, -1))
     else:

@@ -28,7 +28,7 @@ def begin(folder: str) -> None:
 
 
 class Agent:
-    """Everything that watches one process."""
+    """Agent of one process: its recorder, step clock, hooks and capture."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

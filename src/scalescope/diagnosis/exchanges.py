@@ -1,4 +1,4 @@
-"""What a step exchanges, by pass, operation and process group: how much of it is exposed, and what was prefetched."""
+"""Messages of a step by pass, operation and process group: how much is exposed, and what was prefetched."""
 
 from collections import Counter
 

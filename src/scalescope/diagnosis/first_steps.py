@@ -1,4 +1,4 @@
-"""What the first steps cost more than later ones, and on what: the parts add up to the whole."""
+"""Extra cost of the first steps over later ones, in parts that add up to the whole."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Who is late: by the clocks of the ranks, by their marks, or by the ranks that Horovod's negotiations name."""
+"""Ranks that are late: by their clocks, by their marks, or as Horovod's negotiations name them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the log of a run tells about its traces: where epochs begin, and that testing is part of no step."""
+"""Epochs of a run's log, brought to its traces: where they begin, and testing, which is part of no step."""
 
 import dataclasses
 from itertools import accumulate, pairwise

@@ -1,4 +1,4 @@
-"""What a step would take if something were otherwise: its gradient messages, sent again through the simulator."""
+"""Replay of a step with something changed: its gradient messages, sent again through the simulator."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

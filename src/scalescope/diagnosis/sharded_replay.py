@@ -1,4 +1,4 @@
-"""What FSDP2 did in a typical step on a GPU, as a step that the simulator runs again with something changed.
+"""Replay of FSDP2: a typical step on a GPU, run again by the simulator with something changed.
 
 Over gloo collectives block: what they cost is what goes without them, and waiting for other ranks is not.
 """

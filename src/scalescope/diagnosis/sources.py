@@ -1,4 +1,4 @@
-"""Whatever a user has: traces, run folders, tables, logs. The kind is recognised, read and explained.
+"""Files that explain takes: traces, run folders, tables, logs. The kind is recognised, read and explained.
 
 Traces may come with the log of the same run, which tells its epochs, and with an estimate to compare them with. What
 reads tables and logs is imported where they are read: traces alone do without it.

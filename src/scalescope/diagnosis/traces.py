@@ -1,4 +1,4 @@
-"""What there is to explain: traces of a job, one per rank where possible, and what came with them."""
+"""Traces of a job, one per rank where possible, and what came with them."""
 
 import signal
 import sys
@@ -20,10 +20,9 @@ from scalescope.records.timeline import Activity, Span
 from scalescope.traces.alignment import align
 from scalescope.traces.lateness import Lateness, lateness
 from scalescope.traces.marks import RankMarks, read_marks, separate
-from scalescope.traces.readers import Reader, read_trace, reader_of, why_unread
+from scalescope.traces.readers import Reader, named_as_traces, read_trace, reader_of, why_unread
 from scalescope.traces.trace import Trace
 
-_TRACE_ENDINGS = (".json", ".json.gz")
 _WORTH_PROCESSES = 16 << 20  # Bytes of all files together, packed or not
 _COMPARED = 0.8  # Of the collectives must be known of all ranks, before waiting is told from transfer
 _OF_MARKS: tuple[Activity, ...] = ("input", "forward", "backward", "optimizer")
@@ -69,17 +68,13 @@ class JobTraces:
 
 def traces_in(path: Path) -> list[tuple[Path, Reader]]:
     """A trace itself, or the traces in a folder, each with its reader; empty when it is something else."""
-    files = _named_as_traces(path) if path.is_dir() else [path] if path.is_file() else []
+    files = named_as_traces(path) if path.is_dir() else [path] if path.is_file() else []
     return [(file, reader) for file in files if (reader := reader_of(file))]
 
 
 def unread_in(path: Path) -> list[str]:
     """Files of a folder that are named as traces and cannot be read, each in words that say why."""
-    return [why for file in _named_as_traces(path) if (why := why_unread(file))] if path.is_dir() else []
-
-
-def _named_as_traces(folder: Path) -> list[Path]:
-    return [file for file in sorted(folder.iterdir()) if file.name.endswith(_TRACE_ENDINGS) and file.is_file()]
+    return [why for file in named_as_traces(path) if (why := why_unread(file))] if path.is_dir() else []
 
 
 def read_job(paths: Sequence[Path]) -> JobTraces:

@@ -1,4 +1,4 @@
-"""How gradients are exchanged: one file per engine and its live half, one visible list."""
+"""Engines, which exchange gradients: one file for each and its live half, one visible list."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""What every engine states about itself, what it exchanges in a step, and how its knobs are read from people."""
+"""Contract of engines: facts about themselves, the exchange of a step, and knobs as people write them."""
 
 import re
 from abc import ABC, abstractmethod
@@ -107,7 +107,7 @@ def in_blocks(gradients: Sequence[Gradient], reshards: bool | None) -> tuple[Sha
 
 
 class Starter(Protocol):
-    """What an engine asks of the launcher that is to start its ranks."""
+    """Properties of a launcher that an engine checks."""
 
     name: str
     controllers: tuple[str, ...] | None
@@ -149,6 +149,8 @@ class Engine(ABC):
     section: str = ""  # Of a settings file, with its knobs; empty: its name
     beside_section: tuple[str, ...] = ()  # Knobs that stand next to the section instead
     not_recorded: str = ""  # Sentence on what a run as rank 0 of N does not show of it; empty: nothing in particular
+    # Collective that, with the module it is for, shows in a run as rank 0 of N that it is used next to another engine.
+    recorded_by: str = ""
     # The setting of the interface over which ranks exchange messages, by backend.
     interfaces: ClassVar[Mapping[str, str]] = {
         "gloo": "GLOO_SOCKET_IFNAME={name}",

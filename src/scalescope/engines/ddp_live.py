@@ -151,7 +151,7 @@ def switch(ddp: Any, values: dict[str, Any]) -> None:
 
 
 def _changed(original: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    """As in DDP itself, a bucket size holds for the first bucket too."""
+    """Arguments for DDP with these values changed; as in DDP itself, a bucket size holds for the first bucket too."""
     asked = {name: value for name, value in values.items() if name in original and value is not None}
     if asked.pop("static_graph", original["static_graph"]) != original["static_graph"]:
         raise ValueError("static_graph cannot change while training")
@@ -264,7 +264,7 @@ def begin_allreduce(tensor: Any, name: str) -> Any:
 
 
 def wait(handle: Any) -> None:
-    """Until the collective is done."""
+    """Wait until the collective is done."""
     handle.wait()
 
 

@@ -1,4 +1,4 @@
-"""DistributedDataParallel under a search: which models scripts wrap, knobs set as they do, and how they are switched.
+"""DistributedDataParallel under a search: models that scripts wrap, knobs set as they do, and switches of them.
 
 `SCALESCOPE_KNOBS` holds the knobs, as a JSON object; they go before what the script says itself. Standard library and
 torch only.
@@ -199,7 +199,7 @@ class TorchControlGroup(ControlGroup):
         return [bytes(row.tolist()) for row in rows]
 
     def allreduce(self, tensor: Any, name: str) -> None:
-        """As the training does it."""
+        """Sum a tensor over the ranks as the training does."""
         self._dist.all_reduce(tensor, group=self._training)
 
     def close(self) -> None:
@@ -279,7 +279,7 @@ class DdpTraining:
 
     @property
     def cannot_train(self) -> bool:
-        """Without a reducer."""
+        """True for a model without a reducer."""
         return self.model.reducer is None
 
     def _obstacle(self, values: dict[str, Any], group: ControlGroup) -> str:

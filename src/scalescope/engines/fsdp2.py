@@ -16,6 +16,7 @@ class Fsdp2(OverTorch):
     trace_marks = ("FSDP::", "fsdp::")
     shards = True
     operations = SHARDING
+    recorded_by = "reduce_scatter"
     sets_in_scripts = False
     is_surveyed = False  # A survey sees gradients, not which of them make a block
     fewer_exchanges = (

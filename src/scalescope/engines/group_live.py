@@ -1,4 +1,4 @@
-"""How the ranks of an engine agree between steps. Standard library and torch only."""
+"""Agreement of an engine's ranks between steps. Standard library and torch only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RankLeft(Exception):
 
 
 class ControlGroup:
-    """One process alone; with an engine, its ranks."""
+    """Group of ranks that agree: one process alone, or with an engine its ranks."""
 
     engine, backend = NO_ENGINE, ""
     rank, size = 0, 1

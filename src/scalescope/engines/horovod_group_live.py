@@ -1,4 +1,4 @@
-"""How Horovod's ranks agree: through Horovod, or through a store on rank 0's host, which needs no Horovod.
+"""Agreement of Horovod's ranks: through Horovod, or through a store on rank 0's host, which needs no Horovod.
 
 Standard library, torch and horovod only.
 """

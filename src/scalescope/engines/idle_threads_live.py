@@ -19,7 +19,7 @@ _GLOO_WAITS_MS = 10
 
 
 class IdleThreads:
-    """Those that began with a library of Horovod and outlive its stop."""
+    """Threads that began with a library of Horovod and outlive its stop."""
 
     def __init__(self) -> None:
         self._began: set[int] = set()

@@ -1,4 +1,4 @@
-"""Which FSDP shards a model, or which replicate() keeps it equal. Standard library and torch only."""
+"""Detection of the FSDP or replicate() that a model is wrapped in. Standard library and torch only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an estimate is of: numbers of processes, their threads, this machine's links where none are described."""
+"""Places of an estimate: numbers of processes, their threads, this machine's links where none are described."""
 
 from collections.abc import Sequence
 from pathlib import Path

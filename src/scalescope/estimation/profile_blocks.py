@@ -1,4 +1,4 @@
-"""What a profile is asked for, and what its ranks write."""
+"""Request for a profile, and the blocks of steps that its ranks write."""
 
 from statistics import median
 from typing import Literal
@@ -54,7 +54,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """Some steps in a row of one rank, as written down when they are done."""
+    """Block of successive steps of one rank, as written down when they are done."""
 
     batch: int
     copies: int

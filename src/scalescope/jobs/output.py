@@ -1,4 +1,4 @@
-"""What ranks and their launcher print: followed as it grows, searched for a pattern, and its last lines."""
+"""Output of ranks and launcher: followed as it grows, searched for a pattern, and its last lines."""
 
 import contextlib
 import re
@@ -14,6 +14,9 @@ from scalescope.text import without_escapes
 
 _REST = 50  # After every look, rest this many times the CPU time it took: 2 % of a core, whatever a script prints
 _LEAST_REST_S = 0.001
+
+_LAUNCHER = Path(LAUNCHER_OUTPUT).stem
+_LINE_END = re.compile(rb"[\r\n]")  # A progress bar overwrites itself with carriage returns
 
 # What torchrun --tee, mpirun --tag-output and horovodrun put before a rank's line.
 _RANK_TAG = re.compile(r"\[(?:default|\d+,)?(\d+)\](?:<std(?:out|err)>)?:")
@@ -37,42 +40,45 @@ class OutputFiles:
         pattern: re.Pattern[str] | None,
         on_line: Callable[[str, str], None],
         clock: Callable[[], int] = time.monotonic_ns,
+        *,
+        np: int = 1,
     ) -> None:
         self._folder = folder
+        self._np = np
         self._pattern = pattern
         self._on_line = on_line
         self._clock = clock
         self._lock = threading.Lock()
         self._offsets: dict[Path, int] = {}
-        self._unfinished: dict[Path, bytes] = {}
+        self._unfinished: dict[Path, tuple[bytes, int]] = {}  # The beginning of a line, and when it arrived
         # Source, lines that came together, when, and whether its file was emptied before: a rank that was restarted.
         self._arrivals: list[tuple[str, list[str], int, bool]] = []
         self._bytes = 0
         self.matches: dict[str, list[Match]] = {}  # Per source, the lines that matched
-        self.first_ns = 0  # When the first rank printed something, on the monotonic clock; 0 before that
+        self._first_ns: dict[str, int] = {}  # Per source, when its first lines came
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """Stamp lines as they arrive, from a thread of its own, where a pattern makes their times count."""
-        if self._pattern is None:
-            yield
-            return
-        stop = threading.Event()
+        """Stamp lines as they arrive, from a thread of its own, where a pattern makes their times count.
 
-        def follow() -> None:
-            rest_s = 0.0
-            while not stop.wait(rest_s):
-                began_s = time.thread_time()
-                self.look()
-                rest_s = max(_REST * (time.thread_time() - began_s), _LEAST_REST_S)
-
-        thread = threading.Thread(target=follow, name="scalescope-output", daemon=True)
-        thread.start()
-        try:
+        At the end, lines without a line feed are taken in, too.
+        """
+        with contextlib.ExitStack() as at_end:
+            at_end.callback(self.finish)
+            if self._pattern:
+                stop = threading.Event()
+                thread = threading.Thread(target=self._follow, args=(stop,), name="scalescope-output", daemon=True)
+                thread.start()
+                at_end.callback(thread.join)
+                at_end.callback(stop.set)  # the last is called first
             yield
-        finally:
-            stop.set()
-            thread.join()
+
+    def _follow(self, stop: threading.Event) -> None:
+        rest_s = 0.0
+        while not stop.wait(rest_s):
+            began_s = time.thread_time()
+            self.look()
+            rest_s = max(_REST * (time.thread_time() - began_s), _LEAST_REST_S)
 
     def look(self) -> None:
         """Read and stamp what is new, from any thread."""
@@ -88,18 +94,39 @@ class OutputFiles:
                 return
             begins_anew = size < offset
             if begins_anew:
-                offset, self._unfinished[path] = 0, b""
+                offset = 0
             with open(path, "rb") as file:
                 file.seek(offset)
                 data = file.read()
         except OSError:
             return
         self._offsets[path] = offset + len(data)
-        *lines, self._unfinished[path] = (self._unfinished.get(path, b"") + data).split(b"\n")
-        if lines or begins_anew:
-            texts = [without_escapes(line.decode(errors="replace")) for line in lines]
-            self._arrivals.append((path.stem, texts, self._clock(), begins_anew))
         self._bytes += len(data)
+        before, since_ns = self._unfinished.pop(path, (b"", 0))
+        if begins_anew:
+            before = b""
+            self._arrivals.append((path.stem, [], 0, True))
+        if before and _LINE_END.match(data):  # the line was whole when it arrived, only its end was missing
+            self._arrive(path, [before], since_ns)
+            before = b""
+        now_ns = self._clock()
+        *lines, rest = _LINE_END.split(before + data)
+        self._arrive(path, lines, now_ns)
+        if rest:
+            self._unfinished[path] = rest, now_ns
+
+    def _arrive(self, path: Path, lines: list[bytes], at_ns: int) -> None:
+        if texts := [without_escapes(line.decode(errors="replace")) for line in lines if line]:
+            self._arrivals.append((path.stem, texts, at_ns, False))
+
+    def finish(self) -> None:
+        """Take in everything that was printed, last lines without an end among it."""
+        self.look()
+        with self._lock:
+            for path, (line, at_ns) in self._unfinished.items():
+                self._arrive(path, [line], at_ns)
+            self._unfinished.clear()
+        self.poll()
 
     def poll(self) -> int:
         """Look, and take in everything since the last time; how many bytes."""
@@ -109,26 +136,40 @@ class OutputFiles:
             taken, self._bytes = self._bytes, 0
         for source, lines, at_ns, begins_anew in arrivals:
             if begins_anew:
-                self.matches.pop(source, None)
+                for name in [each for each in self.matches if each.partition(" ")[0] == source]:
+                    del self.matches[name]
             if lines:
                 self._take(source, lines, at_ns)
         return taken
 
     def _take(self, source: str, lines: list[str], at_ns: int) -> None:
-        self.first_ns = self.first_ns or at_ns
+        self._first_ns.setdefault(source, at_ns)
         for line in lines:
             self._on_line(source, line)
         found: dict[str, list[re.Match[str]]] = {}
         for line in lines:
             if self._pattern and (match := self._pattern.search(line)):
-                tag = _RANK_TAG.match(line)  # ranks that share the launcher's output step at the same time
-                found.setdefault(f"{source} rank{tag[1]}" if tag else source, []).append(match)
+                found.setdefault(f"{source}{self._rank_tag(source, line)}", []).append(match)
         for name, together in found.items():
             known = self.matches.setdefault(name, [])
             since_ns = known[-1].at_ns if known else at_ns
             for number, match in enumerate(together, start=1):  # lines that come together share the time they took
                 shared_ns = since_ns + (at_ns - since_ns) * number // len(together)
                 known.append(Match(shared_ns, live_values(match), len(together) > 1))
+
+    @property
+    def first_ns(self) -> int:
+        """Time at which the first rank printed something, on the monotonic clock; 0 before that.
+
+        The launcher's output, warnings of its own among it, counts where no rank has a file.
+        """
+        ranks = [at_ns for source, at_ns in self._first_ns.items() if source != _LAUNCHER]
+        return min(ranks) if ranks else self._first_ns.get(_LAUNCHER, 0)
+
+    def _rank_tag(self, source: str, line: str) -> str:
+        """` rank1` for a line that the launcher tagged: ranks that share its output step at the same time."""
+        tag = _RANK_TAG.match(line) if self._np > 1 and source == _LAUNCHER else None
+        return f" rank{tag[1]}" if tag and int(tag[1]) < self._np else ""
 
     def best_matches(self) -> list[Match]:
         """The matches of the source that matched most; with several alike, of the lowest rank."""
@@ -137,12 +178,13 @@ class OutputFiles:
 
 
 def outputs(folder: Path) -> list[Path]:
-    """Files with what ranks of a launch printed, the launcher's own last."""
-    return [*sorted(folder.glob("rank*.out")), folder / LAUNCHER_OUTPUT]
+    """Output files of a launch by rank, the launcher's own last."""
+    by_rank = sorted(folder.glob("rank*.out"), key=lambda path: (len(path.name), path.name))
+    return [*by_rank, folder / LAUNCHER_OUTPUT]
 
 
 def printed(folder: Path, count: int = 200) -> list[str]:
-    """The ends of all of them."""
+    """Last lines of every output file of a launch."""
     return [line for path in outputs(folder) for line in last_lines(path, count)]
 
 

@@ -20,7 +20,6 @@ from scalescope.jobs.own_ranks import places_ranks_elsewhere, starts_ranks_itsel
 from scalescope.jobs.request import check_baseline, check_batches, check_modes
 from scalescope.jobs.train_model import TrainingTask
 from scalescope.launchers import Launcher, find_launcher
-from scalescope.launchers.horovodrun import HOROVODRUN
 from scalescope.launchers.srun import SRUN
 from scalescope.records.job import NO_ENGINE, Host, Job, Knobs, fewest_nodes, place
 from scalescope.records.request import QUICK_PRECISION, MeasureRequest
@@ -120,7 +119,7 @@ def resolve(request: MeasureRequest, folder: Path, *, here: Cores, gpus: int, as
     for name in launchers.values():
         if hosts and not find_launcher(name).reaches_hosts:
             raise UsageError("the command places its ranks itself: name hosts there and leave --hosts out")
-        if hosts and name == HOROVODRUN.name and Path(request.ssh).name != "ssh":
+        if hosts and find_launcher(name).only_ssh and Path(request.ssh).name != "ssh":
             raise UsageError(f"{name} reaches hosts with ssh alone: leave --ssh out, or use --launcher mpirun")
     slots = sum(each.slots for each in hosts) if hosts else max(request.np) if elsewhere else gpus or here.logical
     named_hosts = elsewhere or (bool(hosts) and not env.get("MASTER_ADDR", "").startswith("127."))

@@ -16,7 +16,7 @@ _READS_UP_TO = 1
 
 
 class _Line(msgspec.Struct):
-    """Any line of an agent's file; the kind says which fields count."""
+    """Line of an agent's file, of any kind; the kind says which fields count."""
 
     kind: str
     version: int = 0

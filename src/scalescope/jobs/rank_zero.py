@@ -20,7 +20,9 @@ from scalescope.jobs.own_ranks import is_launch_line
 from scalescope.jobs.plan import AGENT_HOOK
 from scalescope.jobs.rank_zero_log import (
     Role,
+    Saved,
     Seen,
+    Warned,
     engine_of,
     memory_limit_here,
     peers_missed,
@@ -121,7 +123,8 @@ def run_as_rank_zero(
         )
         watch = _Watch(job, copies, progress or Progress())
         meter = LoadMeter()
-        ending = run((Command(argv=words, env=rank_environment(job)),) * copies, job, watch, timeout_s=timeout_s)
+        with watch.output.followed():
+            ending = run((Command(argv=words, env=rank_environment(job)),) * copies, job, watch, timeout_s=timeout_s)
         foreign = meter.read().foreign_cores
         for written in folder.glob("writes-*"):  # by the script, where it could not be the user's
             shutil.rmtree(written, ignore_errors=True)
@@ -170,6 +173,7 @@ class _Watch:
         self._job, self._copies = job, copies
         self._folder = Path(job.folder)
         self._watch = LaunchWatch(job, progress, None)
+        self.output = self._watch.output
         self.over = False
 
     def tick(self) -> int:
@@ -272,8 +276,8 @@ def _without_memory(role: Role, seen: Sequence[Seen], text: str) -> RankZero:
         gpu=gpu,
         torch=end.torch if end else torch_version(),
         step_s=0.0,
-        memory_limit_bytes=(end.limit if end else 0) if is_gpu else memory_limit_here(),
+        memory_limit_bytes=(end.limit_bytes if end else 0) if is_gpu else memory_limit_here(),
         out_of_memory=plain(text, 300),
-        saves=texts_of(seen, "save"),
-        warnings=texts_of(seen, "warning"),
+        saves=texts_of(seen, Saved),
+        warnings=texts_of(seen, Warned),
     )

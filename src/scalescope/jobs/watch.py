@@ -46,7 +46,7 @@ class LaunchWatch:
         self._keeps_steps = keeps_steps
         self._folder = Path(job.folder)
         self._progress = progress
-        self.output = OutputFiles(self._folder, pattern, progress.output)
+        self.output = OutputFiles(self._folder, pattern, progress.output, np=job.np)
         self._logs: dict[Path, RankLog] = {}
         self._read = 0  # Lines and bytes so far
         self._own_ranks = OwnRanksWatch(job.launch, job.np) if looks_for_own_ranks else None

@@ -15,6 +15,7 @@ class Launcher(ABC):
     module: str = ""  # The Python module that the job's interpreter must have instead
     remedy: str = ""  # How to get it
     reaches_hosts: bool = True  # It starts ranks on named hosts
+    only_ssh: bool = False  # It reaches them with ssh, and takes no other program for it
     # Of Horovod: through which ranks that it starts can agree, the usual one first; None: its command says.
     controllers: tuple[str, ...] | None = ()
     instead: str = ""  # Launchers that start Horovod's ranks where this one cannot

@@ -14,6 +14,7 @@ class Horovodrun(Launcher):
     name = "horovodrun"
     module = "horovod"
     remedy = "build Horovod with scripts/build_horovod (see docs/guides/horovod.md)"
+    only_ssh = True
     controllers = ("gloo", "mpi")
     blame = (
         re.compile(r"Process (?P<rank>\d+) exit with status code (?P<code>\d+)"),

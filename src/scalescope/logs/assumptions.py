@@ -1,4 +1,4 @@
-"""What tables and logs leave open: whose a rate is, which repetitions belong together, what is compared."""
+"""Assumptions of tables and logs: whose a rate is, which repetitions belong together, what is compared."""
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence

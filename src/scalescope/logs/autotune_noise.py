@@ -17,7 +17,7 @@ _NOISE = (0.02, 1.0)  # And of the noise: below, the likeliest surface goes thro
 
 
 class Smoothed(NamedTuple):
-    """What a sample and its neighbours make likely."""
+    """Estimate of a score from a sample and its neighbours."""
 
     score: float
     error: float  # Relative standard error

@@ -1,4 +1,4 @@
-"""Where a log tells how many processes wrote it: the names of its file and folders, and headings in it."""
+"""Number of processes that wrote a log: by the names of its file and folders, and headings in it."""
 
 import re
 from pathlib import Path

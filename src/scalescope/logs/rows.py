@@ -9,20 +9,23 @@ from typing import Any
 import msgspec
 
 from scalescope.errors import UsageError
-from scalescope.logs.columns import KNOWN, Meaning, meaning_of
+from scalescope.logs.columns import KNOWN, Meaning, meaning_of, own_columns
 from scalescope.logs.files import head
 from scalescope.named_paths import reading
 from scalescope.records.job import NO_ENGINE
 from scalescope.text import plain
-from scalescope.units import LARGEST_COUNT, is_possible
+from scalescope.units import LARGEST_COUNT, SECONDS_PER, is_possible
 
 _LARGEST = 1 << 25  # Bytes of a file
 _NOT_A_ROW = re.compile(r"\s*#|[\s:|-]*$")  # A comment, the rule below a heading of Markdown
 _MISSING = {"", "-", "--", "\N{EN DASH}", "\N{EM DASH}", "n/a", "na", "nan", "none", "null", "?"}
+_DIGITS = r"(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?"
+_UNIT = r"[a-z%\N{MULTIPLICATION SIGN}]*"
 _NUMBER = re.compile(
-    r"([+-]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:e[+-]?\d+)?)"
-    r"\s*(?:s|secs?|seconds?|x|%|\N{MULTIPLICATION SIGN}|(?:\N{PLUS-MINUS SIGN}|\+/?-).*)?"
-)  # 1,234.5 and 163 s and 1.72x and 190 +- 3
+    rf"(?P<number>[+-]?{_DIGITS})\s*(?P<unit>{_UNIT})"
+    rf"(?:\s*(?:\N{{PLUS-MINUS SIGN}}|\+/?-)\s*(?:{_DIGITS})?\s*(?P<spread_unit>{_UNIT}).*)?"
+)  # 1,234.5 and 163 s and 1.72x and 190 +- 3 ms
+_RATIOS = {"x": 1.0, "\N{MULTIPLICATION SIGN}": 1.0, "%": 0.01}
 _TELLING = {"rate_total", "rate_worker", "bare_rate", "train_s", "total_s", "step_s"}
 _COUNTS = ("np", "nodes")
 _ROUNDING = 0.01  # Of the total: people round their times
@@ -56,7 +59,7 @@ def is_heading(line: str) -> bool:
     """True for a line that names columns, process counts among them, as no line of a log does."""
     cells = _cells(line[:10_000].lstrip("# "), _separator(line))
     names = [meaning.name for cell in cells if (meaning := meaning_of(cell))]
-    return "np" in names and len(names) > 1 and len(names) >= len(cells) / 2
+    return own_columns(cells) > 0 or ("np" in names and len(names) > 1 and len(names) >= len(cells) / 2)
 
 
 def read_rows(path: Path) -> tuple[list[Row], list[str]]:
@@ -121,7 +124,7 @@ def _table(lines: list[str], start: int, end: int, name: str, left_out: list[str
     for at, text in enumerate(heading):
         meaning = meaning_of(text)
         if meaning is None:
-            left_out += [plain(text, 40)] if text else []
+            left_out += [plain(text, 40)] if text and at >= own_columns(heading) else []
         elif meaning.name in columns:
             first, second = (plain(heading[each], 40) for each in (columns[meaning.name][0], at))
             raise UsageError(
@@ -164,7 +167,7 @@ def _cells(line: str, separator: str) -> list[str]:
 
 
 def _value(cell: str, meaning: Meaning, where: str) -> str | float | None:
-    """The word, or the number in SI units, in a cell; None for an empty one."""
+    """The word, or the number in SI units, in a cell; None for an empty one. Its own unit goes before the heading's."""
     text = cell.lower()
     if text in _MISSING and (meaning.name, text) != ("engine", NO_ENGINE):
         return None
@@ -174,10 +177,14 @@ def _value(cell: str, meaning: Meaning, where: str) -> str | float | None:
         if text not in ("strong", "weak"):
             raise UsageError(f"{where}: '{plain(cell, 40)}' is neither strong nor weak: write one of them or nothing")
         return text
+    units = {"": meaning.scale, **(_RATIOS if meaning.name == "speedup" else {})}
+    if meaning.name.endswith("_s"):
+        units |= SECONDS_PER
     found = _NUMBER.fullmatch(text)
-    if not found:
+    unit = (found["unit"] or (found["spread_unit"] or "").strip("%")) if found else ""  # a spread may be a share
+    if not found or unit not in units:
         raise UsageError(f"{where}: '{plain(cell, 40)}' is no number such as 1,234.5: correct or empty the cell")
-    value = float(found[1].replace(",", "")) * meaning.scale
+    value = float(found["number"].replace(",", "")) * units[unit]
     size = abs(value) if meaning.name == "fixed_s" else value
     is_whole = value == round(value) <= LARGEST_COUNT if size < 1e12 else False
     may_be_zero = meaning.name in ("init_s", "fixed_s")

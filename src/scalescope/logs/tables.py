@@ -36,9 +36,7 @@ def read_table(path: Path) -> Scaling:
         widest = max(filter(None, bare), key=lambda rates: max(rates) / min(rates))
         are_totals, said = whose_rate(widest, rename="name the column examples_per_s_{}")
         findings.append(said)
-        for row in rows:
-            if row.rate_total is None and row.bare_rate is not None:
-                row.rate_total = row.bare_rate if are_totals else row.bare_rate * row.np
+        groups = _groups([_with_total(row, are_totals=are_totals) for row in rows])
     curves = []
     for frame, members in groups:
         curve, assumed = _curve(frame, members)
@@ -63,6 +61,13 @@ def read_table(path: Path) -> Scaling:
         findings=tuple(dict.fromkeys([*findings, *what_stands_out(curves)])),
         warnings=tuple(dict.fromkeys(warnings)),
     )
+
+
+def _with_total(row: Row, *, are_totals: bool) -> Row:
+    """The row with its rate of all processes, where the table says a rate and not whose."""
+    if row.rate_total is not None or row.bare_rate is None:
+        return row
+    return msgspec.structs.replace(row, rate_total=row.bare_rate * (1 if are_totals else row.np))
 
 
 def _groups(rows: Sequence[Row]) -> list[tuple[Frame, list[Row]]]:
@@ -105,9 +110,12 @@ def _curve(frame: Frame, rows: Sequence[Row]) -> tuple[Curve, list[str]]:
     unit, said = "samples", []
     if not any(row.rate_total for row in rows) and any(row.step_s for row in rows):
         unit = "steps"  # of which in weak scaling every process makes its own
-        rows = [msgspec.structs.replace(row) for row in rows]  # a baseline stands in several curves
-        for row in rows:
-            row.rate_total = (row.np if frame.scaling == "weak" else 1) / row.step_s if row.step_s else None
+        rows = [
+            msgspec.structs.replace(row, rate_total=(row.np if frame.scaling == "weak" else 1) / row.step_s)
+            if row.step_s
+            else row
+            for row in rows
+        ]
         if not frame.scaling:
             same = "a step is taken as the same work at every number of processes"
             said.append(f"{same}; add a column scaling, weak, if it is not")
@@ -133,21 +141,30 @@ def _works(rows: Sequence[Row], scaling: str) -> tuple[list[float], Literal["tol
     Steps times samples, or else what describes times and rates best: T = F + work / rate. Failing that, what the
     smallest row does in its train time.
     """
-    # In a table of ours that knows no samples, a step is worth what is done in its time.
-    per_step = [(row.worker_batch or 0.0) * row.np or (row.step_s or 0.0) * (row.rate_total or 0.0) for row in rows]
-    told = [(row.steps or 0.0) * work for row, work in zip(rows, per_step, strict=True)]
-    if all(told):
+    told = [row.steps * work for row in rows if row.steps and (work := _work_of_step(row))]
+    if len(told) == len(rows):
         return told, "told"
     fewest = min(row.np for row in rows)
     shares = [row.np / fewest if scaling == "weak" else 1.0 for row in rows]
-    timed = [(row, share) for row, share in zip(rows, shares, strict=True) if row.rate_total and row.train_s]
-    per_work = [share / (row.rate_total or 1.0) for row, share in timed]
+    timed = [
+        (row.np, share, row.rate_total, row.train_s)
+        for row, share in zip(rows, shares, strict=True)
+        if row.rate_total and row.train_s
+    ]
+    per_work = [share / rate for _, share, rate, _ in timed]
     if per_work and max(per_work) > _APART * min(per_work):
-        line = fit_line(per_work, [row.train_s or 0.0 for row, _ in timed])
+        line = fit_line(per_work, [train_s for *_, train_s in timed])
         if line and line.slope > 2 * (line.slope_error or 0.0):
             return [line.slope * share for share in shares], "fitted"
-    work = next(((row.train_s or 0.0) * (row.rate_total or 0.0) for row, _ in timed if row.np == fewest), 1.0)
+    work = next((rate * train_s for np, _, rate, train_s in timed if np == fewest), 1.0)
     return [work * share for share in shares], "unknown"
+
+
+def _work_of_step(row: Row) -> float | None:
+    """Samples; in a table of ours that knows none, a step is worth what is done in its time."""
+    if row.worker_batch:
+        return row.worker_batch * row.np
+    return row.step_s * row.rate_total if row.step_s and row.rate_total else None
 
 
 def _observation(row: Row, work: float, repetition: int, unit: str) -> Observation:

@@ -1,4 +1,4 @@
-"""Where ranks run: nodes, slots, cores, links, and what collectives were measured to cost there."""
+"""A cluster: nodes, slots, cores, links, and measured costs of collectives."""
 
 import re
 from typing import Annotated, ClassVar, Literal, get_args

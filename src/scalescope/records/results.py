@@ -1,4 +1,4 @@
-"""Everything that result folders say about one training: what was predicted, measured, explained and tuned."""
+"""Results of one training in its folders: what was predicted, measured, explained and tuned."""
 
 import msgspec
 

@@ -10,7 +10,7 @@ from scalescope.text import is_one_line, plain
 
 
 class Refusal(NamedTuple):
-    """Why a scheduler did not take a job."""
+    """Reason for which a scheduler did not take a job."""
 
     words: str  # Its own, shortened
     setting: str  # To change

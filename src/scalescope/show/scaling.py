@@ -136,7 +136,7 @@ COLUMNS = (
     Column("curve.baseline_np", key="baseline_np"),
     Column("curve.baseline_engine", key="baseline_engine"),
     *(Column(f"point.phases.{phase}", key=f"phase_{phase}_s") for phase in PHASES),
-    Column("what", key="what"),
+    Column("what", key="what"),  # the last: what follows it in a scaling.csv was added by its reader
 )
 
 

@@ -1,4 +1,4 @@
-"""What a rank computes in a step: the profile at any batch size, on a host that it shares, next to messages."""
+"""Compute of a rank in a step: the profile at any batch size, on a host that it shares, next to messages."""
 
 import math
 from collections.abc import Sequence

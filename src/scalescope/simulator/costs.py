@@ -1,4 +1,4 @@
-"""What a collective takes on a Cluster: as measured there, carried over to other numbers of ranks, or as described."""
+"""Cost of a collective on a Cluster: as measured there, carried over to other numbers of ranks, or as described."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

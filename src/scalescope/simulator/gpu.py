@@ -1,4 +1,4 @@
-"""What training on several GPUs costs besides messages: DDP's own work on each of them, and that no two are equal.
+"""Costs of several GPUs besides messages: DDP's own work on each of them, and that no two are equal.
 
 The constants of DDP were measured, wrapped against bare with one NCCL rank, on six models that keep an H200 busy
 (`make bench SECTION=ddp_gpu`); a line through them misses none by more than 8 %. On other GPUs what is bound by memory

@@ -1,4 +1,4 @@
-"""How long the slowest of many ranks takes: steps wait for it, so rare slow steps of one rank slow all of them.
+"""Time of the slowest of many ranks: steps wait for it, so rare slow steps of one rank slow all of them.
 
 Computed from the steps that a profile saw, as residuals over the typical step, not from a normal distribution: one step
 in fifty that takes half as long again says nothing about two ranks and nearly everything about a thousand.

@@ -1,4 +1,4 @@
-"""What NCCL's collectives take over described links: rings and trees, with LL, LL128 and Simple.
+"""Cost of NCCL's collectives over described links: rings and trees, with LL, LL128 and Simple.
 
 The model and every constant are those by which NCCL itself chooses an algorithm and a protocol for a size:
 https://github.com/NVIDIA/nccl, src/graph/tuning.cc (2026). A collective takes a latency, which grows with its hops,

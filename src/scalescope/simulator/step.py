@@ -54,7 +54,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class _Cells:
-    """What is simulated: ranks[i] processes with batches[i] samples in each pass."""
+    """Cells to simulate: ranks[i] processes with batches[i] samples in each pass."""
 
     profile: ModelProfile
     cluster: Cluster

@@ -1,5 +1,7 @@
 """A trace file, plain or gzip: its bytes piece by piece, its events chunk by chunk, as far as it can be read."""
 
+import contextlib
+import io
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +34,7 @@ _LARGEST_FREED = 31 << 20
 _FOOTER = 1 << 20
 _DAMAGED = "some events are damaged"
 _CUT = "the list of events is not closed: the file was cut or is still being written"
+_TOO_LONG = f"{LONGEST_EVENT >> 20} MiB without the end of an event: what follows them was not read"
 _JSON = json.JSONDecoder(strict=False)
 _BORDER = re.compile(rb"\}\s*,\s*\{")
 _ANY_BORDER = re.compile(rb"\}[\s,\[\]]*\{")
@@ -58,21 +61,18 @@ class TraceBytes:
 
     def __iter__(self) -> Iterator[bytes]:
         """The whole file, in order."""
-        try:
-            with open(self.path, "rb", buffering=0) as file:
-                first = file.read(_COMPRESSED_PIECE)
-                if first.startswith(_GZIP):
-                    yield from self._unpacked(first, lambda: file.read(_COMPRESSED_PIECE))
-                    return
-                while first:
-                    yield first
-                    first = file.read(CHUNK)
-        except OSError as problem:
-            raise UsageError(f"cannot read '{plain(self.path.name)}': {problem.strerror}: check the path") from None
+        with self._opened() as file:
+            first = file.read(_COMPRESSED_PIECE)
+            if first.startswith(_GZIP):
+                yield from self._unpacked(first, lambda: file.read(_COMPRESSED_PIECE))
+                return
+            while first:
+                yield first
+                first = file.read(CHUNK)
 
     def parts(self, pieces: Sequence[Piece]) -> Iterator[bytes]:
-        """Some pieces, ascending; a packed file is unpacked again as far as the last of them."""
-        with open(self.path, "rb", buffering=0) as file:
+        """Read some pieces, ascending; a packed file is unpacked again as far as the last of them."""
+        with self._opened() as file:
             if not file.read(len(_GZIP)).startswith(_GZIP):
                 for piece in pieces:
                     file.seek(piece.offset)
@@ -85,6 +85,14 @@ class TraceBytes:
                     begin, data = begin + len(data), b""
                 data += more
             yield data[piece.offset - begin : piece.offset - begin + piece.size]
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[io.FileIO]:
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                yield file
+        except OSError as problem:
+            raise UsageError(f"cannot read '{plain(self.path.name)}': {problem.strerror}: check the path") from None
 
     def _unpacked(self, packed: bytes, more: Callable[[], bytes]) -> Iterator[bytes]:
         """Members one after the other; what follows the last one is not looked at."""
@@ -155,7 +163,7 @@ class EventStream(Generic[Event, Batch]):
         pieces = iter(source)
         data = self._events_begin(pieces)
         position = len(self.header)
-        ended = stopped = False
+        ended = stopped = too_long = False
         while not stopped and (more := self._more(pieces, max(CHUNK, min(len(data), LONGEST_EVENT - len(data))))):
             data += more
             if ended:
@@ -177,8 +185,7 @@ class EventStream(Generic[Event, Batch]):
             if events:
                 yield self.batch_of_events(events)
             if not ended and len(data) >= LONGEST_EVENT:
-                self.lose(0, 0, f"stopped after {LONGEST_EVENT >> 20} MiB without the end of an event")
-                stopped = True
+                stopped = too_long = True
         if not ended:
             events, used, ended = self._careful(data, final=True)
             self._piece = Piece(position, used)
@@ -187,6 +194,9 @@ class EventStream(Generic[Event, Batch]):
             if not ended and not self._reasons and not data.rstrip().endswith(b"]"):
                 self.lose(0, 0, _CUT)
             data = data[used:]
+        if too_long:
+            self._reasons.pop(_CUT, None)  # nobody knows
+            self.lose(0, 0, _TOO_LONG)
         self.footer = data[:_FOOTER]
         if source.problem:  # it explains the rest
             self._reasons = {source.problem: None}
@@ -196,21 +206,21 @@ class EventStream(Generic[Event, Batch]):
         self._places.append((self._piece, first, last))
 
     def again(self, start: float, end: float, around: int = 0) -> Iterator[Batch]:
-        """Batches with events of that time once more, and some before and after each; nothing is lost twice."""
+        """Read batches with events of that time once more, and some before and after each; nothing is lost twice."""
         found = [at for at, (_, first, last) in enumerate(self._places) if first <= end and last >= start]
         wide = {near for at in found for near in range(at - around, at + around + 1)}
         pieces = [self._places[at][0] for at in sorted(wide) if 0 <= at < len(self._places)]
-        lost = self._lost_events, self._lost_bytes, dict(self._reasons)
         for data in TraceBytes(self.path).parts(pieces):
             try:
                 batch = self.batch_of_piece(data.rstrip(b", \t\r\n"))
             except UNREADABLE:
+                lost = self._lost_events, self._lost_bytes, dict(self._reasons)
                 batch = self.batch_of_events(self._careful(data, final=True)[0])
                 self._lost_events, self._lost_bytes, self._reasons = lost
             yield batch
 
     def _more(self, pieces: Iterator[bytes], wanted: int) -> bytes:
-        """At least `wanted` bytes; fewer at the end of the file."""
+        """Read at least `wanted` bytes; fewer at the end of the file."""
         gathered, size = [], 0
         for piece in pieces:
             gathered.append(piece)
@@ -221,7 +231,7 @@ class EventStream(Generic[Event, Batch]):
         return b"".join(gathered)
 
     def _events_begin(self, pieces: Iterator[bytes]) -> bytes:
-        """Reads up to the first event: what was read from there on; the list may lie in an object."""
+        """Read up to the first event; the bytes from there on. The list may lie in an object."""
         data = b""
         for piece in pieces:
             self.bytes_read += len(piece)

@@ -24,7 +24,7 @@ _Spans = list[tuple[_Nanoseconds, _Nanoseconds]]
 
 
 class _Line(msgspec.Struct):
-    """Any line of the file; the kind says which fields count."""
+    """Line of the file, of any kind; the kind says which fields count."""
 
     kind: str
     version: int = 0

@@ -1,4 +1,4 @@
-"""What NCCL prints with NCCL_DEBUG=INFO: which network it took, and why no other one.
+"""Logs of NCCL (NCCL_DEBUG=INFO): which network it took, and why no other one.
 
 Lines of all ranks may stand in one file, mixed with a training's own output. The words are those of NCCL 2.4 to 2.2x
 and of RCCL; lines that are not known say nothing.

@@ -23,6 +23,7 @@ class Reader:
 
     kind: str  # As explanations name it
     made_by: str  # One such file and what writes it, for messages
+    endings: tuple[str, ...]  # Of its files' names, by which folders are searched
     recognises: Callable[[bytes], bool]  # By the first 64 KiB, unpacked; at most one reader says yes
     # As far as the file goes; what is lost is stated in the trace. The rank's own marks add what the file lacks.
     read: Callable[[Path, RankMarks | None], Trace]
@@ -33,6 +34,7 @@ READERS = (
     Reader(
         "horovod timeline",
         "a Horovod timeline (HOROVOD_TIMELINE)",
+        (".json", ".json.gz"),
         horovod.recognises,
         horovod.read,
         per_rank=False,
@@ -40,6 +42,7 @@ READERS = (
     Reader(
         "profiler traces",
         "a trace of PyTorch's profiler (export_chrome_trace)",
+        (".json", ".json.gz"),
         kineto.recognises,
         kineto.read,
         per_rank=True,
@@ -58,6 +61,12 @@ def _reader(beginning: bytes) -> Reader | None:
     return next((reader for reader in READERS if reader.recognises(beginning)), None)
 
 
+def named_as_traces(folder: Path) -> list[Path]:
+    """Files of a folder whose names end as those of a reader."""
+    endings = tuple({ending for reader in READERS for ending in reader.endings})
+    return [file for file in sorted(folder.iterdir()) if file.name.endswith(endings) and file.is_file()]
+
+
 def why_unread(path: Path) -> str:
     """Reason why a file named as a trace is none; empty for a trace, and for JSON of another kind."""
     data = TraceBytes(path)
@@ -65,7 +74,7 @@ def why_unread(path: Path) -> str:
         beginning = next(iter(data), b"").lstrip(BEFORE)
     except UsageError as problem:
         return str(problem)
-    if beginning.startswith((b"{", b"[")):
+    if _reader(beginning) or beginning.startswith((b"{", b"[")):
         return ""
     if path.stat().st_size == 0:
         return f"'{plain(path.name)}' is empty"

@@ -1,4 +1,4 @@
-"""Where the samples of a workload come from: `--input` specs, or the functions next to a user's model."""
+"""Sources of a workload's samples: `--input` specs, or the functions next to a user's model."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

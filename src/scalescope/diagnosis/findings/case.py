@@ -1,4 +1,4 @@
-"""What a finding looks at."""
+"""Evidence for findings: the explanation, the traces behind it, and replays of a step."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a look over the whole run shows: its beginning, slow steps that come back, devices and cores."""
+"""Findings about the whole run: its beginning, slow steps that come back, devices and cores."""
 
 import math
 from statistics import median

@@ -1,4 +1,4 @@
-"""What a rank did according to a profiler trace: as sets of moments for the accounting, as spans for drawing."""
+"""Activities of a rank in a profiler trace: as sets of moments for the accounting, as spans for drawing."""
 
 from array import array
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""What FSDP2's ranges say of each collective: the pass and the module it belongs to, and whether it was prefetched."""
+"""Collectives as FSDP2's ranges name them: the pass and the module of each, and whether it was prefetched."""
 
 import re
 from collections.abc import Sequence
