@@ -190,6 +190,16 @@ def test_processes_that_are_not_faster_than_one_are_not_recommended(
     assert (answer["np"], answer["not_faster"]["np"]) == (1, 4)
 
 
+def test_a_curve_of_others_without_a_baseline_leaves_the_verdict_on_a_slower_setting(tmp_path: Path) -> None:
+    results = msgspec.structs.replace(studied(tmp_path), prediction=None)
+    assert results.scaling
+    slower = with_steady(results.scaling, 0.5, 0.9)
+    points = [msgspec.structs.replace(point, engine="other", throughput=None) for point in slower.curves[0].points]
+    apart = msgspec.structs.replace(slower.curves[0], engine="other", baseline_np=None, points=tuple(points))
+    both = msgspec.structs.replace(slower, curves=(*slower.curves, apart))
+    assert not setting_of(msgspec.structs.replace(results, scaling=both)).pays
+
+
 def test_the_check_of_the_tuned_setting_stands_next_to_its_sentence(tmp_path: Path) -> None:
     results = studied(tmp_path)
     assert results.check

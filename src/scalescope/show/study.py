@@ -178,7 +178,8 @@ def setting_of(results: Results) -> Setting:
     elif scaling and (best := fastest(scaling)):
         point, engine = best[1], best[1].engine
     steady = point.speedup.get("steady") if point and point.np > 1 else None
-    over_one = scaling is not None and all(curve.baseline_np == 1 for curve in scaling.curves)
+    curves = scaling.curves if scaling else ()
+    over_one = any(point in curve.points and curve.baseline_np == 1 for curve in curves)
     return Setting(cell, point, engine, pays=not (steady and over_one) or steady.low > 1.0)
 
 
