@@ -140,8 +140,18 @@ def test_a_map_that_recommends_two_processes_is_looked_at_on_two(tmp_path: Path,
 
 def test_a_launched_setting_stays_the_target_when_the_map_changes(tmp_path: Path, four_gpus: StudyRequest) -> None:
     predicted(tmp_path, made_predictions.predicted(counts=(1, 2, 4), batches=(16, 64)))
-    measured(tmp_path, run("none", 1, 80), run("ddp", 2, 80))
+    measured(tmp_path, run("none", 1, 80), run("ddp", 2, 80), run("ddp", 4, 80))
     assert expectations(tmp_path, four_gpus)._target == (4, 8)
+
+
+@pytest.mark.parametrize("counts", [(1, 2, 3), (3,)], ids=["recommends another", "holds no other"])
+def test_a_number_of_processes_that_was_not_launched_is_not_looked_at(
+    tmp_path: Path, four_gpus: StudyRequest, counts: tuple[int, ...]
+) -> None:
+    predicted(tmp_path, made_predictions.predicted(counts=counts, batches=(64,)))
+    assert expectations(tmp_path, four_gpus)._target == (3, 64)
+    measured(tmp_path, run("none", 1, 80), run("ddp", 2, 80))
+    assert expectations(tmp_path, four_gpus)._target == (2, 8)
 
 
 def test_a_survey_predicts_the_time_of_launches_until_they_are_measured(tmp_path: Path) -> None:

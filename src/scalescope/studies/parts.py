@@ -119,11 +119,15 @@ class Parts:
         most, batches = max(self._plan.np), self._plan.batches
         if self._request.command:
             return most, batches[0] if batches else None
-        found = self._prediction
-        advice = recommend(found.cells, found.efficiency_goal, found.slots_per_node) if found else None
+        found, measured = self._prediction, self._measurement
+        cells = found.cells if found else ()
+        launched = {run.point.np for run in measured.runs} if measured else set()
+        if max(launched, default=1) > 1:  # a map that is corrected by them may recommend what was not launched
+            cells, most = tuple(cell for cell in cells if cell.np in launched), max(launched)
+        advice = recommend(cells, found.efficiency_goal, found.slots_per_node) if found else None
         np = advice.np if advice and advice.np > 1 else most
-        if self._measurement:  # whatever the map says later, this was launched
-            return np, self._measurement.batch[0]
+        if measured:
+            return np, measured.batch[0]
         if advice is None:
             return np, 32 if 32 in batches else batches[len(batches) // 2]
         return np, advice.batch
