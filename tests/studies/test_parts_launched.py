@@ -76,6 +76,14 @@ def test_the_launches_that_measure_correct_the_map_once(tmp_path: Path, verbs: V
     assert place.read_bytes() == after
 
 
+def test_a_map_that_is_made_after_the_launches_is_corrected_by_them(tmp_path: Path, verbs: Verbs) -> None:
+    done(tmp_path, "measure", engines=("ddp",))
+    place = tmp_path / "estimate" / PREDICTION
+    save(made_predictions.predicted(counts=(1, 2), batches=(8,)), place)
+    done(tmp_path, "estimate", engines=("ddp",))
+    assert [check.np for check in load(place, Prediction).checks] == [2]
+
+
 def test_one_launch_of_the_target_is_traced_and_explained(tmp_path: Path, verbs: Verbs) -> None:
     done(tmp_path, "explain")
     ((_, asked, _),) = verbs.asked

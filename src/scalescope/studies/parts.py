@@ -286,8 +286,7 @@ class Parts:
                 continue_measurement(self._folder / "measure", {**more, "budget_s": seconds}, progress)
         finally:
             self._learn()
-            if part in ("measure", "refine"):
-                self._correct_map()
+            self._correct_map()  # After every part: a map that failed before may come after the launches
 
     def _estimate(self) -> None:
         place, request = self._folder / "estimate", self._request
