@@ -10,6 +10,7 @@ import pytest
 from test_expectations import MODEL, expectations
 from test_measurement import measurement, run
 
+from scalescope.errors import UsageError
 from scalescope.estimation.estimate import PREDICTION
 from scalescope.jobs.rank_program import starting_s
 from scalescope.records.prediction import Prediction
@@ -218,13 +219,18 @@ def test_a_range_of_few_launchesis_open_and_one_process_alone_is_not() -> None:
     assert not is_open(measurement(run("none", 1, 80)))
 
 
-def test_a_record_that_cannot_be_read_is_as_if_there_were_none(tmp_path: Path) -> None:
-    assert kept(tmp_path / "none.json", Prediction) is None
-    (tmp_path / "damaged.json").write_text("{")
-    assert kept(tmp_path / "damaged.json", Prediction) is None
+def test_a_record_that_cannot_be_read_is_refused_and_not_taken_for_none(tmp_path: Path) -> None:
+    place = tmp_path / "estimate" / PREDICTION
+    assert kept(place, Prediction) is None
     made = made_predictions.single()
     predicted(tmp_path, made)
-    assert kept(tmp_path / "estimate" / PREDICTION, Prediction) == made
+    assert kept(place, Prediction) == made
+    place.write_text("{")
+    with pytest.raises(UsageError, match="is not a readable scalescope record"):
+        of_model(tmp_path)
+    save(msgspec.structs.replace(made, version=99), place)
+    with pytest.raises(UsageError, match="has format 99 and this scalescope reads format"):
+        of_model(tmp_path)
 
 
 def disturbed(*runs: Run) -> list[Run]:

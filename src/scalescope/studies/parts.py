@@ -15,7 +15,7 @@ import msgspec
 from scalescope import host
 from scalescope.diagnosis.sources import explain
 from scalescope.engines import ENGINES, PLAIN, Engine, engine_named, find_engine
-from scalescope.errors import ScalescopeError, UsageError, WorkFailed
+from scalescope.errors import UsageError, WorkFailed
 from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, estimate
 from scalescope.estimation.probe import groups, probe_cluster
 from scalescope.estimation.profile import launches_of
@@ -473,11 +473,8 @@ def _half_width(estimate: Estimate) -> float:
 
 
 def kept(path: Path, record_type: type[Any]) -> Any:
-    """A record that an earlier part left; None where there is none that can be read."""
-    try:
-        return load(path, record_type) if path.is_file() else None
-    except ScalescopeError:
-        return None
+    """A record that an earlier part left; None where there is none. One that cannot be read is refused."""
+    return load(path, record_type) if path.is_file() else None
 
 
 def _decoded(path: Path) -> dict[str, Any]:
