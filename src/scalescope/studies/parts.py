@@ -48,8 +48,9 @@ from scalescope.tuner.offline import SURVEY
 from scalescope.tuner.run import resume as resume_search
 from scalescope.tuner.run import tune
 from scalescope.tuner.settings import THREADS, knob_texts
-from scalescope.units import doublings
+from scalescope.units import doublings, format_share
 
+PRECISION = 0.05  # Speedups that are known within this are not open any more
 _MOST_TUNED_STEPS = 500  # After which a script that is tuned is stopped
 PARTS = {
     "estimate": "profile one process, probe the links, predict every number of processes and batch size",
@@ -57,7 +58,7 @@ PARTS = {
     "explain": "trace a launch: where does the time of a step go?",
     "tune": "search for faster knobs while it trains",
     "check": "launch the tuned setting and the default alternately",
-    "refine": "launch again what is not known within 5 %, as long as there is time",
+    "refine": f"launch again what is not known within {format_share(PRECISION)}, as long as there is time",
     "strong": "launch with the same batch divided among all processes: strong scaling",
     "engines": "launch the same with the other engines",
 }
@@ -70,7 +71,6 @@ OF_SCRIPTS = {
 UNCORRECTED = "uncorrected.json"  # The map before its checks: launches that are added correct it anew
 FEWEST_LAUNCHES, USUAL_LAUNCHES = 3, 5  # Of every point: in measure, and with what refine adds at least
 _MOST_LAUNCHES = 30  # Of a point, as with measure --precision
-PRECISION = 0.05  # Speedups that are known within this are not open any more
 _PROFILE_S, _SHARE_OF_PROFILE = 18.0, 1 / 12  # The profile's time, and its part of a small budget
 _PROBE_S, _SHARE_OF_PROBE = 8.0, 1 / 50
 _STEPS_S = 6.0  # What the steps of a launch take about: a MODEL's end as soon as their mean is known
@@ -243,7 +243,9 @@ class Parts:
         if part == "check" and self._tuning:
             return "" if self._tuning.decision == "use" else "the default is kept"
         if part == "refine" and self._measurement:
-            return "" if is_open(self._measurement) else "every steady speedup is known within 5 %"
+            return (
+                "" if is_open(self._measurement) else f"every steady speedup is known within {format_share(PRECISION)}"
+            )
         if part == "strong":
             batch = self._target[1]
             if self._request.command and not uses_placeholder(self._request.command, "batch", "global_batch"):
@@ -342,7 +344,9 @@ class Parts:
             }
             if not found:
                 made = max((run.steps for run in measurement.runs), default=0)
-                raise WorkFailed(f"no map: the script was not surveyed; it made {made} steps and the first 10 warm up")
+                raise WorkFailed(
+                    f"no map: the script was not surveyed; it made {made} steps and the first {_SURVEY_AFTER} warm up"
+                )
             profile = profile_of_script(self._request.what, found)
             save(profile, place / PROFILE)
             knobs = self._knobs
