@@ -11,14 +11,13 @@ from test_expectations import MODEL, expectations
 from test_measurement import measurement, run
 
 from scalescope.errors import UsageError
-from scalescope.estimation.estimate import PREDICTION
 from scalescope.jobs.rank_program import starting_s
+from scalescope.records.files import PREDICTION, TUNING
 from scalescope.records.prediction import Prediction
 from scalescope.records.run import Load, Run
 from scalescope.records.store import save
 from scalescope.records.study import StudyRequest
 from scalescope.studies.parts import OF_SCRIPTS, PARTS, Parts, is_open, kept, narrowing_s
-from scalescope.tuner.journal import RECORD
 
 SCRIPT = StudyRequest(command=("python", "x.py"), device="cpu")
 
@@ -192,10 +191,10 @@ def test_the_measurement_asks_for_the_target_on_every_number_of_processes(tmp_pa
 
 def test_checking_needs_a_setting_to_use(tmp_path: Path) -> None:
     assert of_model(tmp_path).skip_reason("check") == ""
-    save(made_tunings.keep_default(), tmp_path / "tune" / RECORD)
+    save(made_tunings.keep_default(), tmp_path / "tune" / TUNING)
     assert of_model(tmp_path).skip_reason("check") == "the default is kept"
     assert [of_model(tmp_path).skip_reason(part) for part in ("estimate", "measure", "explain", "tune")] == [""] * 4
-    save(made_tunings.two_hosts(), tmp_path / "tune" / RECORD)
+    save(made_tunings.two_hosts(), tmp_path / "tune" / TUNING)
     assert of_model(tmp_path).skip_reason("check") == ""
 
 

@@ -11,9 +11,9 @@ from test_measurement import measurement, run
 from test_script_map import survey
 
 from scalescope.errors import WorkFailed
-from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE
 from scalescope.jobs.hosts import expecting
 from scalescope.progress import Progress
+from scalescope.records.files import CLUSTER, PLAN, PREDICTION, PROFILE
 from scalescope.records.job import Host
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile

@@ -37,6 +37,7 @@ from scalescope.options import options_of
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
+from scalescope.records.files import CLUSTER, PLAN, PREDICTION, PROFILE, STEP
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Cell, Prediction
 from scalescope.records.profile import ModelProfile
@@ -46,7 +47,6 @@ from scalescope.simulator.grid import Question, predict, recommend, together
 from scalescope.simulator.step import predicted_step
 from scalescope.text import listed, plural
 
-PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
 _MOST_CELLS = 1_000_000
 
 

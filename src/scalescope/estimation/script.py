@@ -22,6 +22,7 @@ from scalescope.measurement.sweep import continue_measurement, measure
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster, Operation
 from scalescope.records.cluster_file import load_cluster, write_cluster
+from scalescope.records.files import CLUSTER, PLAN, PREDICTION, STEP
 from scalescope.records.prediction import Prediction
 from scalescope.records.rank_zero import RankZero
 from scalescope.records.request import EstimatePlan, EstimateRequest, MeasureRequest
@@ -36,7 +37,7 @@ from scalescope.simulator.recorded_map import (
 )
 from scalescope.text import plural
 
-PLAN, RECORDS, CLUSTER, PREDICTION, STEP = "plan.json", "rank_zero.jsonl", "cluster.toml", "estimate.json", "step.json"
+RECORDS = "rank_zero.jsonl"
 _STRIDE = 4  # Between two numbers of processes that run: what lies between follows from its neighbours
 _RUN_S = 25.0  # About what a run takes that says nothing about itself
 _VERIFIED_S, _FEWEST_VERIFIED, _MOST_VERIFIED = 10.0, 30, 300  # Seconds and steps of a launch that verifies a cell

@@ -14,10 +14,10 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.interleaved import FEWEST, Pairs
 from scalescope.jobs.output import Match
 from scalescope.jobs.rank_log import RankLog, Step
-from scalescope.jobs.request import FEWEST_STEPS
 from scalescope.line_pattern import rate_of
 from scalescope.records.job import NO_ENGINE, Ending
 from scalescope.records.run import PHASES, Load, Point, RankHost, RankSummary, Run, Unsteady
+from scalescope.stats import FEWEST_STEPS
 from scalescope.steady import UNSETTLED, blocks, steadiness, step_times
 from scalescope.text import plural
 from scalescope.warmup import enough_steps, warmup_steps

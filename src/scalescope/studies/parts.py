@@ -16,7 +16,7 @@ from scalescope import host
 from scalescope.diagnosis.sources import explain
 from scalescope.engines import ENGINES, PLAIN, Engine, engine_named, find_engine
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, estimate
+from scalescope.estimation.estimate import estimate
 from scalescope.estimation.probe import groups, probe_cluster
 from scalescope.estimation.profile import launches_of
 from scalescope.jobs.command import interpreter_of, uses_placeholder
@@ -32,6 +32,7 @@ from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.explanation import Explanation
+from scalescope.records.files import CLUSTER, EXPLANATION, MEASUREMENT, PLAN, PREDICTION, PROFILE, TUNING
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile
@@ -43,7 +44,7 @@ from scalescope.records.study import StudyPart, StudyPlan
 from scalescope.records.tuning import TuneRequest, Tuning
 from scalescope.simulator.grid import recommend
 from scalescope.studies.script_map import corrected_by, map_of_script, profile_of_script
-from scalescope.tuner.journal import RECORD, SAMPLES
+from scalescope.tuner.journal import SAMPLES
 from scalescope.tuner.offline import SURVEY
 from scalescope.tuner.run import resume as resume_search
 from scalescope.tuner.run import tune
@@ -101,9 +102,9 @@ class Parts:
     def _learn(self) -> None:
         """Read what finished parts left."""
         self._prediction = kept(self._folder / "estimate" / PREDICTION, Prediction)
-        self._measurement = kept(self._folder / "measure" / "measurement.json", Measurement)
-        self._tuning = kept(self._folder / "tune" / RECORD, Tuning)
-        surveyed = kept(self._folder / "estimate" / "survey" / "measurement.json", Measurement)
+        self._measurement = kept(self._folder / "measure" / MEASUREMENT, Measurement)
+        self._tuning = kept(self._folder / "tune" / TUNING, Tuning)
+        surveyed = kept(self._folder / "estimate" / "survey" / MEASUREMENT, Measurement)
         runs: list[Run] = list((self._measurement or surveyed).runs) if self._measurement or surveyed else []
         shown = [run.engine_seen for run in runs if run.engine_seen not in ("", PLAIN.name)]
         # A script may import an engine that it does not use: its ranks show the one that it does.
@@ -271,7 +272,7 @@ class Parts:
                 place = traced_run(asked, progress)
                 found = explain([place])
                 assert isinstance(found, Explanation)
-                save(found, place / "explanation.json")
+                save(found, place / EXPLANATION)
             elif part == "tune":
                 self._tune(seconds)
             elif part == "check":

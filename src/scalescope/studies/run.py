@@ -22,6 +22,7 @@ from scalescope.jobs.request import check_batches, fields_of
 from scalescope.measurement.fingerprint import fingerprint_here
 from scalescope.measurement.resume import resumed_plan
 from scalescope.progress import Progress
+from scalescope.records.files import PLAN
 from scalescope.records.request import EstimateRequest, MeasureRequest, launch_of
 from scalescope.records.store import in_folder, load, save
 from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
@@ -29,7 +30,6 @@ from scalescope.studies.budget import conduct, planned
 from scalescope.studies.parts import Parts
 from scalescope.units import doublings
 
-PLAN = "plan.json"
 _LONGEST_STEP = 1 / 200  # Of the budget: batches whose step takes longer are not in the map by themselves
 _FEWEST_BATCHES = 3
 
