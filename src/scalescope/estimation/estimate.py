@@ -29,6 +29,7 @@ from scalescope.estimation.step_time import (
 )
 from scalescope.estimation.verification import corrected, run_checks
 from scalescope.jobs.folders import result_folder
+from scalescope.jobs.masking import masked
 from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import fields_of
 from scalescope.launchers.runner import end_orphans
@@ -92,7 +93,8 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
         given = profile_from_step_times(
             request.trained, request.step_time, device=device_of(request, described), threads=threads, given=given
         )
-    asked = msgspec.structs.replace(request, folder="", timeout_s=0.0)  # another patience asks for nothing else
+    # Another patience asks for nothing else; values of variables are for their owner alone.
+    asked = msgspec.structs.replace(request, folder="", timeout_s=0.0, env=masked(request.env))
     plan = EstimatePlan(request=asked, fingerprint=fingerprint_here((), "auto"))
     with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
         if is_begun(folder, plan):
@@ -301,7 +303,9 @@ def _profile(
         launches=launches,
         sharding=sharding,
     )
-    return take_profile(task, threads_per_rank=threads, folder=folder / "profile", timeout_s=request.timeout_s)
+    return take_profile(
+        task, threads_per_rank=threads, folder=folder / "profile", timeout_s=request.timeout_s, env=request.env
+    )
 
 
 def step_to_draw(prediction: Prediction) -> Cell | None:

@@ -74,6 +74,7 @@ def this_machine(
         seconds=min(request.seconds / 2, _GROUP_S, _PROBE_S / max(len(groups(backend, slots, hosts)), 1)),
         hosts=request.hosts[: len(hosts)],
         ssh=request.ssh,
+        env=request.env,
         timeout_s=request.timeout_s,
         folder=str(folder),
     )

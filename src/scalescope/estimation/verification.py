@@ -91,6 +91,7 @@ def _measure(
         device=request.device,
         hosts=request.hosts,
         ssh=request.ssh,
+        env=request.env,
         launcher=place.launcher,
         per_node=request.per_node,
         timeout_s=request.timeout_s,

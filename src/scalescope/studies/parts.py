@@ -22,7 +22,6 @@ from scalescope.estimation.profile import launches_of
 from scalescope.jobs.command import interpreter_of, uses_placeholder
 from scalescope.jobs.folders import emptied, result_folder
 from scalescope.jobs.hosts import allocated_here
-from scalescope.jobs.plan import resolve_here
 from scalescope.jobs.rank_program import starting_s
 from scalescope.launchers import find_launcher
 from scalescope.measurement.capture import traced_run
@@ -36,7 +35,14 @@ from scalescope.records.files import CLUSTER, EXPLANATION, MEASUREMENT, PLAN, PR
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile
-from scalescope.records.request import EstimatePlan, EstimateRequest, MeasureRequest, ProbeRequest, launch_of
+from scalescope.records.request import (
+    USUAL_BATCH,
+    EstimatePlan,
+    EstimateRequest,
+    MeasureRequest,
+    ProbeRequest,
+    launch_of,
+)
 from scalescope.records.run import Measurement, Run
 from scalescope.records.scaling import Estimate
 from scalescope.records.store import complete_lines, load, save
@@ -130,7 +136,7 @@ class Parts:
         if measured:
             return np, measured.batch[0]
         if advice is None:
-            return np, 32 if 32 in batches else batches[len(batches) // 2]
+            return np, USUAL_BATCH if USUAL_BATCH in batches else batches[len(batches) // 2]
         return np, advice.batch
 
     @property
@@ -312,6 +318,7 @@ class Parts:
                 per_node=request.per_node,
                 threads_per_rank=request.threads_per_rank,
                 device=request.device,
+                env=request.env,
                 seconds=self._profile_s,
                 timeout_s=request.timeout_s,
                 folder=str(place),
@@ -331,7 +338,7 @@ class Parts:
                 steps=self._request.steps or _SURVEYED_STEPS,
                 env={**self._request.env, "SCALESCOPE_SURVEY": str(_SURVEY_AFTER)},
             )
-            measurement = self._launched(asked, place / "survey", {})
+            measurement = self._launched(asked, {})
             self._learn()
             if not self._engine.is_surveyed:
                 raise WorkFailed(
@@ -372,12 +379,11 @@ class Parts:
         if profile is not None:  # of a script, which chooses its device itself
             on_gpu = profile.kind == "gpu"
             backend = find_engine(knobs.engine).exchange(profile, knobs.values).backend
-        settings = resolve_here(self._measured(), self._folder)
         asked = ProbeRequest(
             backends=(backend,),
             hosts=request.hosts,
             slots=None if request.hosts else request.per_node if allocated_here() else most,
-            threads_per_rank=settings.threads_per_rank or 1,
+            threads_per_rank=self._plan.threads_per_rank or 1,
             device="cuda" if on_gpu else "cpu",
             seconds=self._probe_s,
             env=request.env,
@@ -387,14 +393,15 @@ class Parts:
         )
         return probe_cluster(asked, self._progress)
 
-    def _launched(self, request: MeasureRequest, place: Path, limits: dict[str, Any]) -> Measurement:
+    def _launched(self, request: MeasureRequest, limits: dict[str, Any]) -> Measurement:
         """Measure, or continue what is there."""
+        place = Path(request.folder)
         if (place / PLAN).exists():
             return continue_measurement(place, limits, self._progress)
         return measure(msgspec.structs.replace(request, **limits), self._progress)
 
     def _measure(self, seconds: float) -> None:
-        self._launched(self._measured(), self._folder / "measure", {"budget_s": seconds})
+        self._launched(self._measured(), {"budget_s": seconds})
 
     def _correct_map(self) -> None:
         """Let all launches so far check what was predicted, and correct the map by them before anybody sees it."""
@@ -440,11 +447,10 @@ class Parts:
         threads = values.pop(THREADS.name, self._plan.threads_per_rank)
         knobs = knob_texts(values)
         tuned = {"knobs": knobs, "threads_per_rank": None if threads is None else int(threads)}
-        alone: dict[str, Any] = {"np": (self._target[0],)}
         for launches in range(1, FEWEST_LAUNCHES + 1):
             for name, setting in (("default", {}), ("tuned", tuned)):
-                asked = self._measured(folder=f"check/{name}", **alone, **setting)
-                self._launched(asked, self._folder / "check" / name, {"launches": launches})
+                asked = self._measured(folder=f"check/{name}", np=(self._target[0],), **setting)
+                self._launched(asked, {"launches": launches})
 
 
 def is_open(measurement: Measurement) -> bool:

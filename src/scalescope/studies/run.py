@@ -23,7 +23,7 @@ from scalescope.measurement.fingerprint import fingerprint_here
 from scalescope.measurement.resume import resumed_plan
 from scalescope.progress import Progress
 from scalescope.records.files import PLAN
-from scalescope.records.request import EstimateRequest, MeasureRequest, launch_of
+from scalescope.records.request import USUAL_BATCH, EstimateRequest, MeasureRequest, launch_of
 from scalescope.records.store import in_folder, load, save
 from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
 from scalescope.studies.budget import conduct, planned
@@ -119,7 +119,7 @@ def resolve(request: StudyRequest, *, tries: bool = True) -> StudyPlan:
     asked = MeasureRequest(
         **launch_of(request),
         np=counts,
-        batch=request.batch[:1] or (() if request.command else (32,)),
+        batch=request.batch[:1] or (() if request.command else (USUAL_BATCH,)),
         engines=engines,
         threads_per_rank=request.threads_per_rank,
         steps=request.steps,
