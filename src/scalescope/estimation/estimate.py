@@ -114,8 +114,18 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
                 exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
                 used = SHARDING if exchange.shards else USUAL_OPERATIONS
                 place = folder / "probe" if not probed else folder / f"probe-{knobs.engine}"
-                where = profile.kind, processes, threads, place, progress
-                probed.append(this_machine(request, exchange.backend, used, *where))
+                probed.append(
+                    this_machine(
+                        request,
+                        exchange.backend,
+                        used,
+                        device=profile.kind,
+                        processes=processes,
+                        threads=threads,
+                        folder=place,
+                        progress=progress,
+                    )
+                )
             cluster = _joined(probed)
         write_cluster(cluster, folder / CLUSTER)
         predictions, unread = [], ""

@@ -57,6 +57,7 @@ def this_machine(
     request: EstimateRequest,
     backend: str,
     operations: Sequence[str],
+    *,
     device: Device,
     processes: Sequence[int],
     threads: int,
