@@ -110,8 +110,8 @@ def _one_line(lines: Sequence[str]) -> str:
     """Lines on how to use a setting in one: what is indented belongs to the heading above it."""
     words, indented = "", False
     for line in lines:
-        begins = line.startswith(" ") and not indented
-        words += (" " if begins else "; ") + line.strip() if words else line.strip()
+        separator = " " if line.startswith(" ") and not indented else "; "
+        words += separator + line.strip() if words else line.strip()
         indented = line.startswith(" ")
     return words
 

@@ -249,10 +249,8 @@ class Parts:
             return f"{self._engine.title} {self._engine.why_not_tuned}"
         if part == "check" and self._tuning:
             return "" if self._tuning.decision == "use" else "the default is kept"
-        if part == "refine" and self._measurement:
-            return (
-                "" if is_open(self._measurement) else f"every steady speedup is known within {format_share(PRECISION)}"
-            )
+        if part == "refine" and self._measurement and not is_open(self._measurement):
+            return f"every steady speedup is known within {format_share(PRECISION)}"
         if part == "strong":
             batch = self._target[1]
             if self._request.command and not uses_placeholder(self._request.command, "batch", "global_batch"):
