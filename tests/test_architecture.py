@@ -197,6 +197,8 @@ def test_only_these_files_outside_engines_name_an_engine() -> None:
         ("how bytes are written", r'"KiB"', {"units.py"}),
         ("formats of pictures", r'"html", "png"', {"records/request.py"}),
         ("system packages", r"openmpi-bin", {"launchers/mpirun.py"}),
+        ("the rank that a launcher tells", r'"OMPI_COMM_WORLD_RANK"', {"agent/recorder.py"}),
+        ("files of a result folder", r'"(plan|measurement|scaling|explanation|tuning)\.json"', {"records/files.py"}),
         ("no engine", r"NO_ENGINE = ", {"records/job.py", "engines/group_live.py"}),  # ranks have no records
     ],
 )

@@ -8,6 +8,7 @@ from statistics import NormalDist, covariance, fmean, median, stdev, variance
 from typing import Literal, NamedTuple
 
 FEWEST = 5  # Repetitions from which on an interval is claimed; below it there is only a range
+FEWEST_STEPS = 5  # In fewer steps of a launch a steady state cannot be told from warm-up
 TO_SIGMA = 1.4826  # From the median absolute deviation to the standard deviation of normal noise
 
 # Confidence levels of two-sided intervals, one per kind. No other file states one; `percent` puts them into words.

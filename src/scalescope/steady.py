@@ -1,7 +1,6 @@
 """Defines a step's time, and judges steps after warm-up: even, of two kinds, or drifting."""
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -102,18 +101,6 @@ def steadiness(durations: Sequence[float], noun: str = "step") -> Steadiness:
         parts = ", ".join(f"{mode.share * 100:.0f} % take {format_seconds(mode.seconds)}" for mode in kinds)
         return Steadiness(kind="bimodal", sentence=f"{nouns} come in two kinds: {parts}", modes=kinds, drift=drift)
     return Steadiness(kind="even", drift=drift)
-
-
-def told_pace(sentence: str) -> tuple[str, float]:
-    """Kind of pace that a sentence of `steadiness`, or UNSETTLED, tells: `faster`, `slower` or `kinds`; else empty.
-
-    With it comes the drift between 0 and 1; 0 where none is told.
-    """
-    if sentence == UNSETTLED:
-        return "faster", 0.0
-    if found := re.match(r"\w+ get (faster|slower): ([\d.]+) %", sentence):
-        return found[1], float(found[2]) / 100
-    return "kinds" if re.match(r"\w+ come in two kinds", sentence) else "", 0.0
 
 
 def blocks(durations: Sequence[float] | NDArray[np.float64], count: int = _BLOCKS) -> tuple[float, ...]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scalescope.stats import FEWEST_STEPS
 from scalescope.steady import drifts, find_modes, find_noise, logarithms
 
 Logs = NDArray[np.float64]
@@ -91,8 +92,8 @@ def warmup_steps(durations: Sequence[float]) -> int:
 
 
 def enough_steps(durations: Sequence[float], warmup: int) -> bool:
-    """True if a steady state was reached: not with fewer than 5 steps, nor when they still get faster at the end."""
-    if len(durations) < 5:
+    """True if a steady state was reached: not in fewer steps than FEWEST_STEPS, nor when steps still get faster."""
+    if len(durations) < FEWEST_STEPS:
         return False
     rest = logarithms(durations[warmup:])
     quarter = max(len(rest) // 4, 1)

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from scalescope.records.files import PLAN
 from scalescope.records.job import Host
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.store import append, in_folder, save
 from scalescope.records.tuning import Gain, Sample, TuneRequest, Tuning, TuningCost
-from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
+from scalescope.tuner.journal import SAMPLES, TunePlan
 from scalescope.verbs.tune import after_tune as next_command
 
 

@@ -72,6 +72,14 @@ def request(at: Path, **more: Any) -> EstimateRequest:
     return EstimateRequest(workload=given.pop("workload", MLP), **given)
 
 
+def test_variables_of_ranks_hold_in_the_profile_and_the_probe_and_stay_off_the_plan(
+    tmp_path: Path, machine: Machine
+) -> None:
+    estimate(request(tmp_path, env={"A": "secret"}), Told())
+    assert machine.options[0]["env"] == machine.probes[0].env == {"A": "secret"}
+    assert "secret" not in (tmp_path / "out" / "plan.json").read_text()
+
+
 def test_what_shards_is_profiled_sharded_and_its_collectives_are_probed(tmp_path: Path, machine: Machine) -> None:
     made = estimate(request(tmp_path, engine="fsdp2"), Told())
     assert machine.tasks[0].sharding == Sharding(live_module=find_engine("fsdp2").live_module, ranks=(2, 4))

@@ -124,11 +124,12 @@ def test_a_profile_is_launched_and_read_back(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(profiling, "run_ranks", run)
     task = ProfileTask(workload=MLP, batches=(8,), device="cpu", seconds=1.0, repeats=1, together=(2, 3))
-    made = take_profile(task, threads_per_rank=2, folder=tmp_path, timeout_s=5.0)
+    made = take_profile(task, threads_per_rank=2, folder=tmp_path, timeout_s=5.0, env={"A": "1"})
     assert [(each.batch, each.step_s) for each in made.points] == [(8, 4.0)]
     assert made.seconds >= 0
     (program,) = programs
     assert (program.np, program.threads_per_rank, program.timeout_s, program.knobs.engine) == (3, 2, 5.0, "ddp")
+    assert program.env == {"A": "1"}
     alone = msgspec.structs.replace(task, together=())
     take_profile(alone, threads_per_rank=2, folder=tmp_path)
     assert (programs[1].np, programs[1].timeout_s) == (1, 600.0)

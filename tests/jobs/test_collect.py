@@ -15,7 +15,8 @@ from scalescope.jobs.interleaved import Pairs
 from scalescope.jobs.output import Match
 from scalescope.jobs.rank_log import RankLog
 from scalescope.records.job import Ending
-from scalescope.records.run import Point, Run
+from scalescope.records.run import Point, Run, Unsteady
+from scalescope.steady import UNSETTLED
 
 ALONE = Point(engine="none", np=1, batch=8, threads_per_rank=1)
 BOTH = Point(engine="ddp", np=2, batch=8, threads_per_rank=1)
@@ -114,8 +115,26 @@ def test_steps_without_a_steady_state_trigger_a_warning(tmp_path: Path) -> None:
     for at in range(12):
         ends.append(ends[-1] + 10 * 0.8**at)
     made = [step(start, end) for start, end in pairwise(ends)]
-    (warning,) = collected(ALONE, [rank_log(tmp_path, *made)], launch(50, 120)).warnings
-    assert warning.startswith("steps were still getting faster at the end")
+    run = collected(ALONE, [rank_log(tmp_path, *made)], launch(50, 120))
+    assert run.warnings == (UNSETTLED,)
+    assert run.unsteady == Unsteady(kind="faster", sentence=UNSETTLED)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kind", "drift"),
+    [
+        ([1 + at / 100 for at in range(60)], "slower", 0.42),
+        ([1 + 0.5 * (at % 2) for at in range(60)], "kinds", 0.0),
+    ],
+)
+def test_steps_that_keep_no_even_pace_are_said_and_told_apart(
+    tmp_path: Path, seconds: list[float], kind: str, drift: float
+) -> None:
+    ends = [60.0, *(60.0 + sum(seconds[: at + 1]) for at in range(len(seconds)))]
+    run = collected(ALONE, [rank_log(tmp_path, *(step(*pair) for pair in pairwise(ends)))], launch(50, 200))
+    assert run.unsteady
+    assert run.warnings == (run.unsteady.sentence,)
+    assert (run.unsteady.kind, run.unsteady.drift) == (kind, pytest.approx(drift, abs=0.02))
 
 
 def test_a_launch_whose_ranks_outlast_it_ends_with_them(tmp_path: Path) -> None:

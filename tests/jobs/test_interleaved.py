@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.jobs.interleaved import FILE, Interleaved, is_enough, read_pairs
+from scalescope.jobs.interleaved import FILE, Interleaved, ratio_is_known, read_pairs
 from scalescope.records.run import QUIET
 
 
@@ -60,11 +60,11 @@ LIMITED = Interleaved(precision=1e-9, seconds=4.0)
 )
 def test_a_disturbed_launch_goes_on_for_three_times_as_long(foreign_cores, elapsed_s, enough) -> None:
     pairs = [(1.2, foreign) for foreign in foreign_cores]
-    assert is_enough(pairs, LIMITED, elapsed_s) is enough
+    assert ratio_is_known(pairs, LIMITED, elapsed_s) is enough
 
 
 def test_enough_is_counted_in_undisturbed_pairs() -> None:
     quiet, disturbed = [(1.2, 0.0)] * 8, [(1.2, 0.9)] * 8
     wide = Interleaved(precision=0.5)
-    assert is_enough(quiet, wide, 1.0)
-    assert not is_enough(disturbed, wide, 1.0)
+    assert ratio_is_known(quiet, wide, 1.0)
+    assert not ratio_is_known(disturbed, wide, 1.0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scalescope.jobs import interleaved
-from scalescope.jobs.interleaved import FILE, Interleaved, is_enough, read_pairs, run_interleaved
+from scalescope.jobs.interleaved import FILE, Interleaved, ratio_is_known, read_pairs, run_interleaved
 from scalescope.records.run import QUIET
 
 
@@ -127,13 +127,13 @@ PLAN = Interleaved(precision=0.05, seconds=10.0)
 def test_pairs_are_enough_when_they_agree_or_time_is_spent(
     ratios: list[float], foreign: float, elapsed_s: float, enough: bool
 ) -> None:
-    assert is_enough([(ratio, foreign) for ratio in ratios], PLAN, elapsed_s) is enough
+    assert ratio_is_known([(ratio, foreign) for ratio in ratios], PLAN, elapsed_s) is enough
 
 
 def test_without_a_time_a_launch_goes_on_for_a_minute() -> None:
     plan = Interleaved(precision=1e-9)
     pairs = [(1.0, 0.0), (2.0, 0.0)]
-    assert (is_enough(pairs, plan, 60.0), is_enough(pairs, plan, 60.1)) == (False, True)
+    assert (ratio_is_known(pairs, plan, 60.0), ratio_is_known(pairs, plan, 60.1)) == (False, True)
 
 
 def test_a_pair_that_a_rank_did_not_finish_does_not_count(tmp_path: Path) -> None:

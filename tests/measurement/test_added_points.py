@@ -153,6 +153,9 @@ def test_unlike_hosts_are_named() -> None:
     runs = [msgspec.structs.replace(observed(np=np), hosts=(host,)) for np, host in ((1, old), (2, new))]
     (warning,) = scaling_of(measurement(runs)).warnings
     assert warning.startswith("launches ran on unlike hosts, n1 (8 cores of CPU n1) and n7 (8 cores of CPU n7): take")
+    third = msgspec.structs.replace(observed(np=2), hosts=(msgspec.structs.replace(old, name="n3"), new))
+    (first,) = scaling_of(measurement([*runs, third])).warnings
+    assert first == warning, "the first host of a kind is named"
     like = [
         msgspec.structs.replace(run, hosts=(msgspec.structs.replace(old, name=name),))
         for run, name in zip(runs, "ab", strict=True)

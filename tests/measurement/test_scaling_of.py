@@ -1,10 +1,12 @@
+from typing import Literal
+
 import msgspec
 import pytest
 from observed import launch, measurement
 
 from scalescope.errors import UsageError
 from scalescope.measurement.scaling import scaling_of
-from scalescope.records.run import Load
+from scalescope.records.run import Load, Unsteady
 from scalescope.records.scaling import Scaling, engine_ratios
 from scalescope.show.scaling import sentence
 from scalescope.steady import UNSETTLED
@@ -259,14 +261,17 @@ def test_autocorrelated_rounds_trigger_a_warning() -> None:
     assert "too narrow" in warning
 
 
-FASTER = "steps get faster: {} % from the first to the last quarter"
+def drift(kind: Literal["faster", "slower"], share: float = 0.0) -> Unsteady:
+    return Unsteady(kind=kind, sentence="whatever is said of it", drift=share)
 
 
-def warned(count: int, *lines: tuple[str, int, str]) -> Scaling:
-    """`count` rounds; launches of this engine and round on one process have this warning."""
-    told = {(engine, number): line for engine, number, line in lines}
+def paced(count: int, *launches: tuple[str, int, Unsteady]) -> Scaling:
+    """`count` rounds; launches of this engine and round on one process keep no even pace."""
+    told = {(engine, number): unsteady for engine, number, unsteady in launches}
     runs = [
-        msgspec.structs.replace(run, warnings=(line,)) if (line := told.get((run.point.engine, run.round))) else run
+        msgspec.structs.replace(run, unsteady=unsteady, warnings=(unsteady.sentence,))
+        if (unsteady := told.get((run.point.engine, run.round)))
+        else run
         for run in rounds(count)
         if run.point.np == 1
     ]
@@ -274,12 +279,12 @@ def warned(count: int, *lines: tuple[str, int, str]) -> Scaling:
 
 
 def test_one_warning_tells_of_all_steps_that_get_faster_and_what_to_do() -> None:
-    both = warned(5, ("none", 1, UNSETTLED), ("none", 2, FASTER.format(3)), ("ddp", 3, UNSETTLED))
+    both = paced(5, ("none", 1, drift("faster")), ("none", 2, drift("faster", 0.03)), ("ddp", 3, drift("faster")))
     assert both.warnings == (
         "in 3 of 10 launches of none-np1-b8, ddp-np1-b8 steps were still getting faster at the end (by up to 3 % "
         "from the first to the last quarter): make more steps, --steps N",
     )
-    most = warned(3, ("none", 1, FASTER.format(3)), ("none", 2, FASTER.format(14)))
+    most = paced(3, ("none", 1, drift("faster", 0.03)), ("none", 2, drift("faster", 0.14)))
     assert most.warnings == (
         "in 2 of 3 launches of none-np1-b8 steps were still getting faster at the end (by up to 14 % from the "
         "first to the last quarter): make more steps, --steps N",
@@ -287,14 +292,25 @@ def test_one_warning_tells_of_all_steps_that_get_faster_and_what_to_do() -> None
 
 
 def test_a_drift_in_few_launches_and_two_kinds_of_steps_are_notes_of_their_point() -> None:
-    kinds = "steps come in two kinds: 53 % take 5 ms, 47 % take 8 ms"
-    few = warned(5, ("none", 1, FASTER.format(3)), ("ddp", 1, kinds), ("ddp", 2, kinds.replace("53", "60")))
+    kinds = Unsteady(kind="kinds", sentence="steps come in two kinds: 53 % take 5 ms, 47 % take 8 ms")
+    again = msgspec.structs.replace(kinds, sentence="steps come in two kinds: 60 % take 5 ms, 40 % take 8 ms")
+    few = paced(5, ("none", 1, drift("faster", 0.03)), ("ddp", 1, kinds), ("ddp", 2, again))
     assert few.warnings == ()
     notes = {point.engine: point.notes for curve in few.curves for point in curve.points if point.np == 1}
-    assert notes == {"none": (f"{FASTER.format(3)} (in 1 of 5 launches)",), "ddp": (f"{kinds} (in 2 of 5 launches)",)}
+    assert notes == {
+        "none": ("whatever is said of it (in 1 of 5 launches)",),
+        "ddp": (f"{kinds.sentence} (in 2 of 5 launches)",),
+    }
 
 
 def test_of_opposite_drifts_the_one_of_most_launches_is_told() -> None:
-    slower = FASTER.replace("faster", "slower").format(9)
-    (line,) = warned(3, ("none", 1, UNSETTLED), ("ddp", 1, slower), ("ddp", 2, slower)).warnings
+    slower = drift("slower", 0.09)
+    (line,) = paced(3, ("none", 1, drift("faster")), ("ddp", 1, slower), ("ddp", 2, slower)).warnings
     assert line.startswith("in 2 of 3 launches of ddp-np1-b8 steps get slower (by up to 9 %")
+    (line,) = paced(1, ("none", 1, slower), ("ddp", 1, drift("faster", 0.04))).warnings
+    assert line.startswith("in 1 of 1 launch of ddp-np1-b8 steps were still getting faster"), "not by alphabet"
+
+
+def test_a_launch_of_before_its_pace_was_kept_still_warns() -> None:
+    runs = [msgspec.structs.replace(run, warnings=(UNSETTLED,)) for run in rounds(1)[:1]]
+    assert scaling_of(measurement(runs)).warnings == (f"none-np1-b8: {UNSETTLED}",)

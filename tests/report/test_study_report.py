@@ -20,7 +20,7 @@ from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRe
 from scalescope.show import document_of
 from scalescope.show.page import page_of
 from scalescope.show.scaling import same_point
-from scalescope.show.study import on_page, setting_of
+from scalescope.show.study import method_words, on_page, setting_of
 from scalescope.studies.results import read_results
 from scalescope.verbs.report import with_commands
 
@@ -99,6 +99,20 @@ def test_what_to_write_in_a_script_is_one_line(tmp_path: Path) -> None:
     lines = ("In your script:", "  model = DDP(model)", "  apply_tuned(model)", "In the environment of every rank: A=1")
     told = document_of(msgspec.structs.replace(studied(tmp_path), settings=lines)).do
     assert told == "In your script: model = DDP(model); apply_tuned(model); In the environment of every rank: A=1"
+    flat = document_of(msgspec.structs.replace(studied(tmp_path), settings=("A=1:", "B=2"))).do
+    assert flat == "A=1:; B=2", "only indented lines belong to a heading"
+
+
+def test_a_measurement_without_a_launch_has_no_method(tmp_path: Path) -> None:
+    measured = msgspec.structs.replace(studied(tmp_path), measurement=measurement())
+    assert "launched" not in method_words(measured)
+
+
+def test_json_is_made_of_the_documents_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, made = document_of(studied(tmp_path)), []
+    monkeypatch.setattr("scalescope.show.study.document_of", lambda *record, **context: made.append(record))
+    assert told.json()["answer"]["sentence"] == told.answer
+    assert made == []
 
 
 def test_a_traced_step_unlike_the_measured_ones_is_a_warning(tmp_path: Path) -> None:
@@ -188,6 +202,16 @@ def test_processes_that_are_not_faster_than_one_are_not_recommended(
     assert document.do.startswith("To make more processes pay: ")
     answer = document.json()["answer"]
     assert (answer["np"], answer["not_faster"]["np"]) == (1, 4)
+
+
+def test_a_curve_of_others_without_a_baseline_leaves_the_verdict_on_a_slower_setting(tmp_path: Path) -> None:
+    results = msgspec.structs.replace(studied(tmp_path), prediction=None)
+    assert results.scaling
+    slower = with_steady(results.scaling, 0.5, 0.9)
+    points = [msgspec.structs.replace(point, engine="other", throughput=None) for point in slower.curves[0].points]
+    apart = msgspec.structs.replace(slower.curves[0], engine="other", baseline_np=None, points=tuple(points))
+    both = msgspec.structs.replace(slower, curves=(*slower.curves, apart))
+    assert not setting_of(msgspec.structs.replace(results, scaling=both)).pays
 
 
 def test_the_check_of_the_tuned_setting_stands_next_to_its_sentence(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tests.simulator.made_recorded import message, rank_zero
 from scalescope.errors import UsageError
 from scalescope.records.prediction import Prediction
 from scalescope.records.rank_zero import RankZero
-from scalescope.simulator.recorded_map import RecordedQuestion, at, backend_of, predict_recorded
+from scalescope.simulator.recorded_map import RecordedQuestion, backend_of, predict_recorded, record_at
 
 
 def asked(*records: RankZero, np: tuple[int, ...] = (), cluster=None, **more) -> Prediction:
@@ -34,7 +34,7 @@ def test_speedups_are_over_the_script_as_one_process() -> None:
 
 def test_what_is_divided_among_ranks_is_interpolated_over_their_reciprocal() -> None:
     low, high = rank_zero(2, 10.0, memory_bytes=6 * GIB), rank_zero(8, 7.0, memory_bytes=3 * GIB)
-    between = at({2: low, 8: high}, 4)
+    between = record_at({2: low, 8: high}, 4)
     assert between is not None
     assert between.step_s == pytest.approx(8.0)  # 6 + 8 / ranks
     assert between.memory_bytes == 4 * GIB
@@ -44,15 +44,15 @@ def test_groups_of_a_size_between_are_of_its_ranks() -> None:
     shards = message(ranks=2, stride=1, bytes_=100, group="shard")
     replicas = message(ranks=4, stride=2, bytes_=50, group="replicas")
     records = {2: rank_zero(2, 10.0), 8: rank_zero(8, 10.0, message(ranks=8), shards, replicas)}
-    between = at(records, 4)
+    between = record_at(records, 4)
     assert between is not None
     assert [(each.ranks, each.stride) for each in between.messages] == [(4, 1), (2, 1), (2, 2)]
-    assert at(records, 5) is None  # does not divide into groups of two
+    assert record_at(records, 5) is None  # does not divide into groups of two
 
 
 def test_what_every_rank_adds_to_grows_with_their_number() -> None:
     metrics = [rank_zero(ranks, 10.0, message(ranks=ranks, bytes_=8 * ranks)) for ranks in (2, 8)]
-    between = at({record.np: record for record in metrics}, 6)
+    between = record_at({record.np: record for record in metrics}, 6)
     assert between is not None
     assert between.messages[0].bytes == 48
 

@@ -8,11 +8,11 @@ import made_explanation
 from test_expectations import MODEL
 from test_measurement import measurement, run
 
-from scalescope.estimation.estimate import PLAN
 from scalescope.jobs.folders import result_folder
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster
 from scalescope.records.explanation import Explanation
+from scalescope.records.files import PLAN
 from scalescope.records.request import EstimateRequest, MeasureRequest
 from scalescope.records.run import Measurement
 from scalescope.records.store import save

@@ -10,14 +10,14 @@ import pytest
 from test_expectations import MODEL, expectations
 from test_measurement import measurement, run
 
-from scalescope.estimation.estimate import PREDICTION
+from scalescope.errors import UsageError
 from scalescope.jobs.rank_program import starting_s
+from scalescope.records.files import PREDICTION, TUNING
 from scalescope.records.prediction import Prediction
 from scalescope.records.run import Load, Run
 from scalescope.records.store import save
 from scalescope.records.study import StudyRequest
 from scalescope.studies.parts import OF_SCRIPTS, PARTS, Parts, is_open, kept, narrowing_s
-from scalescope.tuner.journal import RECORD
 
 SCRIPT = StudyRequest(command=("python", "x.py"), device="cpu")
 
@@ -140,8 +140,18 @@ def test_a_map_that_recommends_two_processes_is_looked_at_on_two(tmp_path: Path,
 
 def test_a_launched_setting_stays_the_target_when_the_map_changes(tmp_path: Path, four_gpus: StudyRequest) -> None:
     predicted(tmp_path, made_predictions.predicted(counts=(1, 2, 4), batches=(16, 64)))
-    measured(tmp_path, run("none", 1, 80), run("ddp", 2, 80))
+    measured(tmp_path, run("none", 1, 80), run("ddp", 2, 80), run("ddp", 4, 80))
     assert expectations(tmp_path, four_gpus)._target == (4, 8)
+
+
+@pytest.mark.parametrize("counts", [(1, 2, 3), (3,)], ids=["recommends another", "holds no other"])
+def test_a_number_of_processes_that_was_not_launched_is_not_looked_at(
+    tmp_path: Path, four_gpus: StudyRequest, counts: tuple[int, ...]
+) -> None:
+    predicted(tmp_path, made_predictions.predicted(counts=counts, batches=(64,)))
+    assert expectations(tmp_path, four_gpus)._target == (3, 64)
+    measured(tmp_path, run("none", 1, 80), run("ddp", 2, 80))
+    assert expectations(tmp_path, four_gpus)._target == (2, 8)
 
 
 def test_a_survey_predicts_the_time_of_launches_until_they_are_measured(tmp_path: Path) -> None:
@@ -181,10 +191,10 @@ def test_the_measurement_asks_for_the_target_on_every_number_of_processes(tmp_pa
 
 def test_checking_needs_a_setting_to_use(tmp_path: Path) -> None:
     assert of_model(tmp_path).skip_reason("check") == ""
-    save(made_tunings.keep_default(), tmp_path / "tune" / RECORD)
+    save(made_tunings.keep_default(), tmp_path / "tune" / TUNING)
     assert of_model(tmp_path).skip_reason("check") == "the default is kept"
     assert [of_model(tmp_path).skip_reason(part) for part in ("estimate", "measure", "explain", "tune")] == [""] * 4
-    save(made_tunings.two_hosts(), tmp_path / "tune" / RECORD)
+    save(made_tunings.two_hosts(), tmp_path / "tune" / TUNING)
     assert of_model(tmp_path).skip_reason("check") == ""
 
 
@@ -208,13 +218,18 @@ def test_a_range_of_few_launchesis_open_and_one_process_alone_is_not() -> None:
     assert not is_open(measurement(run("none", 1, 80)))
 
 
-def test_a_record_that_cannot_be_read_is_as_if_there_were_none(tmp_path: Path) -> None:
-    assert kept(tmp_path / "none.json", Prediction) is None
-    (tmp_path / "damaged.json").write_text("{")
-    assert kept(tmp_path / "damaged.json", Prediction) is None
+def test_a_record_that_cannot_be_read_is_refused_and_not_taken_for_none(tmp_path: Path) -> None:
+    place = tmp_path / "estimate" / PREDICTION
+    assert kept(place, Prediction) is None
     made = made_predictions.single()
     predicted(tmp_path, made)
-    assert kept(tmp_path / "estimate" / PREDICTION, Prediction) == made
+    assert kept(place, Prediction) == made
+    place.write_text("{")
+    with pytest.raises(UsageError, match="is not a readable scalescope record"):
+        of_model(tmp_path)
+    save(msgspec.structs.replace(made, version=99), place)
+    with pytest.raises(UsageError, match="has format 99 and this scalescope reads format"):
+        of_model(tmp_path)
 
 
 def disturbed(*runs: Run) -> list[Run]:

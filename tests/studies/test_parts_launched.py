@@ -11,13 +11,13 @@ from recorded_verbs import OF_MODEL, PROGRESS, SCRIPT, Verbs, done, part_of
 from test_measurement import measurement, run
 
 from scalescope.errors import UsageError, WorkFailed
-from scalescope.estimation.estimate import PREDICTION
 from scalescope.jobs.folders import result_folder
 from scalescope.records.explanation import Explanation
+from scalescope.records.files import PREDICTION, TUNING
 from scalescope.records.prediction import Prediction
 from scalescope.records.store import append, load, save
 from scalescope.records.study import StudyRequest
-from scalescope.tuner.journal import RECORD, SAMPLES
+from scalescope.tuner.journal import SAMPLES
 
 
 def test_three_launches_of_every_point_are_measured_and_an_interruption_is_continued(
@@ -76,6 +76,14 @@ def test_the_launches_that_measure_correct_the_map_once(tmp_path: Path, verbs: V
     assert place.read_bytes() == after
 
 
+def test_a_map_that_is_made_after_the_launches_is_corrected_by_them(tmp_path: Path, verbs: Verbs) -> None:
+    done(tmp_path, "measure", engines=("ddp",))
+    place = tmp_path / "estimate" / PREDICTION
+    save(made_predictions.predicted(counts=(1, 2), batches=(8,)), place)
+    done(tmp_path, "estimate", engines=("ddp",))
+    assert [check.np for check in load(place, Prediction).checks] == [2]
+
+
 def test_one_launch_of_the_target_is_traced_and_explained(tmp_path: Path, verbs: Verbs) -> None:
     done(tmp_path, "explain")
     ((_, asked, _),) = verbs.asked
@@ -119,13 +127,13 @@ def test_a_search_that_was_begun_is_resumed_or_begun_anew(tmp_path: Path, verbs:
     with result_folder("tune", place):
         append(whole.samples[0], place / SAMPLES)
     done(tmp_path, "tune")
-    save(msgspec.structs.replace(whole, complete=False), place / RECORD)
+    save(msgspec.structs.replace(whole, complete=False), place / TUNING)
     done(tmp_path, "tune")
     assert verbs.asked == [("resume", place, 77.0)] * 2
-    save(whole, place / RECORD)
+    save(whole, place / TUNING)
     done(tmp_path, "tune")
     assert len(verbs.asked) == 2
-    (place / RECORD).unlink()
+    (place / TUNING).unlink()
     verbs.fails = [UsageError("its ranks are gone")]
     done(tmp_path, "tune")
     assert verbs.names() == ["resume", "resume", "resume", "tune"]
@@ -139,7 +147,7 @@ def test_the_tuned_setting_and_the_default_are_launched_in_turn(
     kept = msgspec.structs.replace(
         made_tunings.two_hosts(), held={"first_bucket_mb": 1.0}, values={"bucket_cap_mb": 2.0, **values}
     )
-    save(kept, tmp_path / "tune" / RECORD)
+    save(kept, tmp_path / "tune" / TUNING)
     done(tmp_path, "check", threads_per_rank=7)
     default, tuned = (tmp_path / "check" / name for name in ("default", "tuned"))
     assert verbs.names() == ["measure", "measure", *["continue"] * 4]
@@ -165,7 +173,7 @@ def test_results_of_a_failed_part_are_used_by_the_next_one(tmp_path: Path, verbs
     known = part_of(tmp_path)
     known.run("measure", 77.0, PROGRESS)
     assert known._launch_s() == 4.0
-    save(made_tunings.keep_default(), tmp_path / "tune" / RECORD)
+    save(made_tunings.keep_default(), tmp_path / "tune" / TUNING)
     verbs.fails = [WorkFailed("no")]
     with pytest.raises(WorkFailed):
         known.run("explain", 77.0, PROGRESS)

@@ -1,7 +1,6 @@
 """How a study makes its map: what it asks of estimate and probe, and of a script's surveys."""
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -11,9 +10,9 @@ from test_measurement import measurement, run
 from test_script_map import survey
 
 from scalescope.errors import WorkFailed
-from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE
 from scalescope.jobs.hosts import expecting
 from scalescope.progress import Progress
+from scalescope.records.files import CLUSTER, PLAN, PREDICTION, PROFILE
 from scalescope.records.job import Host
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile
@@ -38,14 +37,13 @@ def test_the_map_of_a_model_is_asked_of_estimate_unless_it_is_finished(tmp_path:
     assert verbs.names() == ["estimate", "estimate"]
 
 
-def test_named_hosts_are_probed_once_before_their_map(tmp_path: Path, verbs: Verbs, monkeypatch: Any) -> None:
-    monkeypatch.setattr(parts, "resolve_here", lambda request, folder: request)  # which asks the hosts
+def test_named_hosts_are_probed_once_before_their_map(tmp_path: Path, verbs: Verbs) -> None:
     request = msgspec.structs.replace(OF_MODEL, hosts=(Host("a", 2), Host("b", 2)), env={"A": "1"}, ssh="rsh")
     done(tmp_path, "estimate", request, threads_per_rank=3)
     done(tmp_path, "estimate", request, threads_per_rank=3)
     assert verbs.names() == ["probe", "estimate", "estimate"]
     probe, estimate = (asked for _, asked, _ in verbs.asked[:2])
-    assert estimate.cluster == str(tmp_path / CLUSTER)
+    assert (estimate.cluster, estimate.env) == (str(tmp_path / CLUSTER), {"A": "1"})
     assert (probe.backends, probe.slots, probe.device, probe.threads_per_rank) == (("gloo",), None, "cpu", 3)
     assert (probe.hosts, probe.ssh, probe.env, probe.seconds) == (request.hosts, "rsh", {"A": "1"}, 6.0)
     assert probe.folder == str(tmp_path / "probe")
@@ -59,7 +57,6 @@ def test_links_are_probed_on_the_device_of_the_ranks(
     tmp_path: Path, verbs: Verbs, monkeypatch: pytest.MonkeyPatch, device: str, gpus: str, found: tuple[str, str]
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
-    monkeypatch.setattr(parts, "resolve_here", lambda request, folder: request)
     done(tmp_path, "estimate", msgspec.structs.replace(OF_MODEL, hosts=(Host("a", 4),), device=device))
     probe = verbs.asked[0][1]
     assert ((probe.backends[0], probe.device), probe.threads_per_rank) == (found, 1)

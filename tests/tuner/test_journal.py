@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from scalescope.progress import Progress
+from scalescope.records.files import TUNING
 from scalescope.records.store import load
 from scalescope.records.tuning import Method, TuneRequest, Tuning
 from scalescope.tuner.blocks import Block
-from scalescope.tuner.journal import RECORD, Journal
+from scalescope.tuner.journal import Journal
 from scalescope.tuner.search import ONLINE
 from scalescope.tuner.tuner import Tuner
 from tuner.landscapes import space
@@ -37,7 +38,7 @@ def test_the_steps_until_a_search_has_paid_off_are_its_loss_over_the_gain_of_a_s
     assert found.cost.lost_s == pytest.approx(7 * 1.5 - 55 * 0.1)
     assert found.cost.worst == pytest.approx(1.0)
     assert found.cost.break_even_steps == 250
-    assert load(tmp_path / RECORD, Tuning) == found
+    assert load(tmp_path / TUNING, Tuning) == found
 
 
 def test_launches_of_a_search_by_relaunch_are_all_cost(tmp_path: Path) -> None:

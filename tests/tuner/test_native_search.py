@@ -7,9 +7,9 @@ import pytest
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.progress import Progress
+from scalescope.records.files import TUNING
 from scalescope.records.store import load
 from scalescope.records.tuning import Tuning, Values
-from scalescope.tuner.journal import RECORD
 from scalescope.tuner.native import LOG, NativeSearch, autotune_variables, tune_native_by_relaunch
 from told import Told
 from tuner.made_launches import made, point, request, settings
@@ -96,7 +96,7 @@ def test_while_it_trains_autotune_runs_between_the_default_and_the_comparison(tm
     assert {knob.name: knob.values for knob in tuning.knobs} == {name: (None, value) for name, value in CHOICE.items()}
     assert all(knob.logarithmic for knob in tuning.knobs)
     assert tuning.left_out["torus_allreduce"] == "searched by NCCL builds only"
-    assert load(tmp_path / RECORD, Tuning) == tuning
+    assert load(tmp_path / TUNING, Tuning) == tuning
 
 
 def test_an_autotune_that_has_not_finished_gets_a_quarter_more_three_times(tmp_path: Path) -> None:

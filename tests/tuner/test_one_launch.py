@@ -12,12 +12,12 @@ import pytest
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.plan import Settings
 from scalescope.progress import Progress
+from scalescope.records.files import TUNING
 from scalescope.records.job import Knobs
 from scalescope.records.request import MeasureRequest
 from scalescope.records.run import Point
 from scalescope.records.store import load
 from scalescope.records.tuning import TuneRequest, Tuning, TuningCost
-from scalescope.tuner.journal import RECORD
 from scalescope.tuner.native import tune_native_by_relaunch
 from scalescope.tuner.offline import tune_offline, use_setting
 from scalescope.tuner.run import _search
@@ -101,7 +101,7 @@ def test_a_setting_found_earlier_is_used_and_costs_nothing(tmp_path: Path) -> No
     assert used.cost == TuningCost(warmup_steps=0, search_steps=0, confirm_steps=0, seconds=0.0, lost_s=0.0)
     assert (used.cost.worst, used.cost.break_even_steps, used.samples) == (None, None, ())
     assert (tmp_path / "steps.txt").read_text() == "40\n"
-    assert load(tmp_path / RECORD, Tuning) == used
+    assert load(tmp_path / TUNING, Tuning) == used
 
 
 def test_a_setting_with_which_the_training_fails_is_an_error(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import pytest
 
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.progress import Progress
+from scalescope.records.files import TUNING
 from scalescope.records.job import Host
 from scalescope.records.store import load, load_lines
 from scalescope.records.tuning import Sample, Tuning, TuningCost, Values
 from scalescope.tuner.blocks import Block
-from scalescope.tuner.journal import RECORD, SAMPLES, Journal
+from scalescope.tuner.journal import SAMPLES, Journal
 from scalescope.tuner.offline import (
     SURVEY,
     Launches,
@@ -118,7 +119,7 @@ def test_the_winner_of_launches_is_used_and_every_launch_kept(tmp_path: Path, mo
     ]
     assert told.stages[0][0] == "sample 0 of at most 6 · now the default"
     assert len(told.stages) == len(told.details) == len(found.samples)
-    assert load(tmp_path / RECORD, Tuning) == found
+    assert load(tmp_path / TUNING, Tuning) == found
 
 
 def test_a_resumed_search_launches_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +210,7 @@ def test_an_interrupted_search_keeps_its_samples(tmp_path: Path, monkeypatch: py
 
     with pytest.raises(KeyboardInterrupt):
         searched(tmp_path, Interrupted(tmp_path, monkeypatch, None), FINALIST)
-    kept = load(tmp_path / RECORD, Tuning)
+    kept = load(tmp_path / TUNING, Tuning)
     assert (len(kept.samples), kept.complete, kept.decision) == (3, False, "undecided")
     assert kept.reason == "interrupted before it was decided"
 
@@ -225,7 +226,7 @@ def test_a_setting_found_earlier_trains_without_a_search(tmp_path: Path, monkeyp
     assert launches.asked[0][3] == 60
     assert launches.values == [{"static_graph": True, **FINALIST}]
     assert told.notes == ["Training with the setting that was found earlier; nothing is searched."]
-    assert load(tmp_path / RECORD, Tuning) == used
+    assert load(tmp_path / TUNING, Tuning) == used
     made(monkeypatch, lambda values: "rank 1 died")
     with pytest.raises(WorkFailed, match="with the setting found earlier: rank 1 died\nits last lines"):
         use_setting(asked, settings(tmp_path), point(), tmp_path, "offline", 60, Progress())

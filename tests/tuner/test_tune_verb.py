@@ -11,12 +11,13 @@ from scalescope.engines.horovod import Horovod
 from scalescope.errors import UsageError
 from scalescope.jobs import launch as launching
 from scalescope.jobs.plan import Settings
+from scalescope.records.files import PLAN
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.run import Point
 from scalescope.records.store import append, load, save
 from scalescope.records.tuning import Gain, Sample, TuneRequest, Tuning, TuningCost, Values
 from scalescope.tuner import run
-from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
+from scalescope.tuner.journal import SAMPLES, TunePlan
 from scalescope.tuner.run import dry_run, resume, resumed_as, tune
 from told import Told
 from tuner.made_launches import COMMAND

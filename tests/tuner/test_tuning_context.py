@@ -17,10 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from scalescope.agent.search_files import REPORTS
 from scalescope.errors import UsageError
+from scalescope.records.files import PLAN
 from scalescope.records.store import load, save
 from scalescope.tuner import context
 from scalescope.tuner.context import apply_tuned, search_for, tuning
-from scalescope.tuner.journal import PLAN, TunePlan
+from scalescope.tuner.journal import TunePlan
 from scalescope.tuner.settings import write_settings
 from told import Told
 from tuner.made_launches import request

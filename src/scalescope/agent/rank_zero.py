@@ -20,13 +20,13 @@ from .interruptions import ModelHook
 from .rank_zero_group import Seams
 from .rank_zero_recording import Recording
 from .rank_zero_writes import Writes
-from .recorder import guarded, now, reason, say
+from .recorder import RANK_VARIABLES, guarded, now, reason, say
 from .script_hooks import never_compile
 from .steps import StepClock
 
 EXIT_CODE = 86  # Of a process that we end, for the parent to know
 REFUSED = "not run as rank 0 of N: "  # Before the reason, in a line for the parent
-_LAUNCHERS = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+LAUNCHED_AS = (*RANK_VARIABLES, "LOCAL_RANK")
 _WARM_UP = 3  # DDP makes its buckets anew in the second step, in the third with a static graph
 _AFTER_RECORDING = 1  # Steps after a recorded one that do not count; on a GPU one more, for the host's head start
 _FEWEST, _MOST = 4, 200  # Steps of a block that are timed
@@ -57,7 +57,7 @@ def begin(folder: str, clock: StepClock, line: Callable[..., None], end: Callabl
     words = os.environ.get("SCALESCOPE_RANK_ZERO", "").split(":")
     if len(words) < 3:
         return None
-    if any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > 0 for name in _LAUNCHERS):
+    if any(os.environ.get(name, "").isdigit() and int(os.environ[name]) > 0 for name in LAUNCHED_AS):
         os._exit(0)
     asked = Asked(int(words[0]), int(words[1]), float(words[2]), "writes" in words[3:])
     return RankZero(folder, asked, clock, line, end)

@@ -14,6 +14,8 @@ from typing import Any
 now = time.monotonic_ns  # one clock for all processes of a host, and never set
 
 FORMAT_VERSION = 1
+# In which launchers tell a process its rank, the surest first.
+RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK", "SLURM_PROCID")
 
 
 class LineFile:
@@ -207,7 +209,7 @@ def gpu_models(folder: str = "/proc/driver/nvidia/gpus") -> list[str]:
 
 def rank_from_environment() -> int | None:
     """The rank as the launcher told it."""
-    for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK", "SLURM_PROCID"):
+    for name in RANK_VARIABLES:
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
     return None

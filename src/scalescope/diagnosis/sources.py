@@ -22,6 +22,7 @@ from scalescope.named_paths import reading
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster import Operation
 from scalescope.records.explanation import TRACE_RECORD, Explanation, Network
+from scalescope.records.files import CLUSTER, MEASUREMENT, PROFILE, SCALING
 from scalescope.records.job import NO_ENGINE, Knobs
 from scalescope.records.profile import ModelProfile
 from scalescope.records.scaling import Scaling
@@ -157,7 +158,7 @@ def _holds_traces(path: Path) -> bool:
 
 
 def _holds_curves(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("measurement.json", "scaling.json"))
+    return any((folder / name).is_file() for name in (MEASUREMENT, SCALING))
 
 
 def check_export(path: Path) -> None:
@@ -190,7 +191,7 @@ def _export(job: JobTraces, path: Path) -> None:
 
 def with_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Explanation:
     """`place` is a folder of scalescope estimate, or a cluster.toml of scalescope probe."""
-    file = place / "cluster.toml" if place.is_dir() else place
+    file = place / CLUSTER if place.is_dir() else place
     if not file.is_file():
         raise UsageError(f"{place.name} holds no cluster.toml: name a folder of scalescope estimate, or a cluster.toml")
     from scalescope.records.cluster_file import load_cluster
@@ -207,7 +208,7 @@ def with_estimate(explanation: Explanation, job: JobTraces, place: Path) -> Expl
                 seconds = float(costs.seconds(float(transfer.bytes), transfer.ranks, job.hosts))
                 transfers[at] = msgspec.structs.replace(transfer, probed_s=seconds)
     explanation = msgspec.structs.replace(explanation, transfers=tuple(transfers))
-    profile_file = file.parent / "profile.json"
+    profile_file = file.parent / PROFILE
     batch = job.record.point.batch if job.record else None
     if not profile_file.is_file() or batch is None or explanation.engine not in exchanging():
         return explanation

@@ -8,6 +8,7 @@ import msgspec
 
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.jobs.folders import check_record, held
+from scalescope.records.files import PLAN
 from scalescope.records.request import EstimatePlan
 from scalescope.records.store import load
 
@@ -27,10 +28,10 @@ def unfinished_estimate(plan: EstimatePlan) -> str:
 
 def is_begun(folder: Path, plan: EstimatePlan) -> bool:
     """True when the folder holds this very estimate, interrupted; UsageError for another one or a finished one."""
-    if not (folder / "plan.json").exists():
+    if not (folder / PLAN).exists():
         return False
-    check_record(folder / "plan.json", EstimatePlan)
-    before = load(folder / "plan.json", EstimatePlan)
+    check_record(folder / PLAN, EstimatePlan)
+    before = load(folder / PLAN, EstimatePlan)
     here = msgspec.structs.replace(plan.fingerprint, host=before.fingerprint.host)  # another node of a cluster is alike
     if before != msgspec.structs.replace(plan, fingerprint=here):
         raise UsageError(f"{folder} already holds an estimate: choose another folder with -o, or remove this one")

@@ -29,6 +29,7 @@ from scalescope.estimation.step_time import (
 )
 from scalescope.estimation.verification import corrected, run_checks
 from scalescope.jobs.folders import result_folder
+from scalescope.jobs.masking import masked
 from scalescope.jobs.rank_program import starting_s
 from scalescope.jobs.request import fields_of
 from scalescope.launchers.runner import end_orphans
@@ -37,6 +38,7 @@ from scalescope.options import options_of
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
+from scalescope.records.files import CLUSTER, PLAN, PREDICTION, PROFILE, STEP
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Cell, Prediction
 from scalescope.records.profile import ModelProfile
@@ -46,7 +48,6 @@ from scalescope.simulator.grid import Question, predict, recommend, together
 from scalescope.simulator.step import predicted_step
 from scalescope.text import listed, plural
 
-PLAN, PROFILE, CLUSTER, PREDICTION, STEP = "plan.json", "profile.json", "cluster.toml", "estimate.json", "step.json"
 _MOST_CELLS = 1_000_000
 
 
@@ -92,7 +93,8 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
         given = profile_from_step_times(
             request.trained, request.step_time, device=device_of(request, described), threads=threads, given=given
         )
-    asked = msgspec.structs.replace(request, folder="", timeout_s=0.0)  # another patience asks for nothing else
+    # Another patience asks for nothing else; values of variables are for their owner alone.
+    asked = msgspec.structs.replace(request, folder="", timeout_s=0.0, env=masked(request.env))
     plan = EstimatePlan(request=asked, fingerprint=fingerprint_here((), "auto"))
     with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
         if is_begun(folder, plan):
@@ -112,8 +114,18 @@ def estimate(request: EstimateRequest, progress: Progress) -> Prediction:
                 exchange = find_engine(knobs.engine).exchange(profile, knobs.values)
                 used = SHARDING if exchange.shards else USUAL_OPERATIONS
                 place = folder / "probe" if not probed else folder / f"probe-{knobs.engine}"
-                where = profile.kind, processes, threads, place, progress
-                probed.append(this_machine(request, exchange.backend, used, *where))
+                probed.append(
+                    this_machine(
+                        request,
+                        exchange.backend,
+                        used,
+                        device=profile.kind,
+                        processes=processes,
+                        threads=threads,
+                        folder=place,
+                        progress=progress,
+                    )
+                )
             cluster = _joined(probed)
         write_cluster(cluster, folder / CLUSTER)
         predictions, unread = [], ""
@@ -301,7 +313,9 @@ def _profile(
         launches=launches,
         sharding=sharding,
     )
-    return take_profile(task, threads_per_rank=threads, folder=folder / "profile", timeout_s=request.timeout_s)
+    return take_profile(
+        task, threads_per_rank=threads, folder=folder / "profile", timeout_s=request.timeout_s, env=request.env
+    )
 
 
 def step_to_draw(prediction: Prediction) -> Cell | None:

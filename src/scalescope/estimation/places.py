@@ -57,6 +57,7 @@ def this_machine(
     request: EstimateRequest,
     backend: str,
     operations: Sequence[str],
+    *,
     device: Device,
     processes: Sequence[int],
     threads: int,
@@ -74,6 +75,7 @@ def this_machine(
         seconds=min(request.seconds / 2, _GROUP_S, _PROBE_S / max(len(groups(backend, slots, hosts)), 1)),
         hosts=request.hosts[: len(hosts)],
         ssh=request.ssh,
+        env=request.env,
         timeout_s=request.timeout_s,
         folder=str(folder),
     )

@@ -29,6 +29,7 @@ from scalescope.options import read
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster, Costs, Operation, Overlap, gpu_model
 from scalescope.records.cluster_file import write_cluster
+from scalescope.records.files import CLUSTER
 from scalescope.records.job import Host
 from scalescope.records.request import ProbeRequest
 from scalescope.records.run import QUIET
@@ -36,7 +37,6 @@ from scalescope.records.store import complete_lines, in_folder
 from scalescope.stats import standard_error
 from scalescope.units import format_share
 
-CLUSTER_FILE = "cluster.toml"
 _ERROR_OF_ONE = 0.10  # Relative standard error of what was timed in one round only
 _MOST_PER_CORE = 8  # Ranks that a probe starts: more of them only wait for each other
 _TOO_DIFFERENT = 0.30  # Relative standard deviation of rounds from which on they say nothing
@@ -89,10 +89,10 @@ def probe_request(**given: Any) -> ProbeRequest:
 def probe(request: ProbeRequest, progress: Progress) -> Cluster:
     """Probe into a result folder, which the cluster names."""
     with result_folder("probe", request.folder) as folder:
-        if (folder / CLUSTER_FILE).exists():  # people edit it to describe a larger cluster
+        if (folder / CLUSTER).exists():  # people edit it to describe a larger cluster
             raise UsageError(f"{folder} already holds a probe: choose another folder with -o")
         cluster = probe_cluster(msgspec.structs.replace(request, folder=str(folder)), progress)
-        write_cluster(cluster, folder / CLUSTER_FILE)
+        write_cluster(cluster, folder / CLUSTER)
     return in_folder(cluster, folder)
 
 

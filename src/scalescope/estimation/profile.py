@@ -45,7 +45,14 @@ _BATCHES_DIFFER = 0.04  # Relative standard deviation of contention over batch s
 _OUTLYING = 0.05
 
 
-def take_profile(task: ProfileTask, *, threads_per_rank: int, folder: Path, timeout_s: float = 600.0) -> ModelProfile:
+def take_profile(
+    task: ProfileTask,
+    *,
+    threads_per_rank: int,
+    folder: Path,
+    timeout_s: float = 600.0,
+    env: Mapping[str, str] | None = None,
+) -> ModelProfile:
     """Run the program that profiles, as often as the task says, and read its blocks.
 
     Memory and cores are placed anew in every launch, so blocks of one launch are more alike than launches are. The
@@ -65,6 +72,7 @@ def take_profile(task: ProfileTask, *, threads_per_rank: int, folder: Path, time
                 knobs=Knobs(engine=USUAL.name),
                 folder=place,
                 threads_per_rank=threads_per_rank,
+                env=dict(env or {}),
                 writes="profile-rank*.jsonl",
                 timeout_s=timeout_s,
             )

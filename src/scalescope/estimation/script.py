@@ -22,6 +22,7 @@ from scalescope.measurement.sweep import continue_measurement, measure
 from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster, Operation
 from scalescope.records.cluster_file import load_cluster, write_cluster
+from scalescope.records.files import CLUSTER, PLAN, PREDICTION, STEP
 from scalescope.records.prediction import Prediction
 from scalescope.records.rank_zero import RankZero
 from scalescope.records.request import EstimatePlan, EstimateRequest, MeasureRequest
@@ -30,13 +31,13 @@ from scalescope.simulator.recorded import operations_of
 from scalescope.simulator.recorded_map import (
     RecordedQuestion,
     backend_of,
+    kind_of_scaling,
     predict_recorded,
     recorded_timeline,
-    scaling_of,
 )
 from scalescope.text import plural
 
-PLAN, RECORDS, CLUSTER, PREDICTION, STEP = "plan.json", "rank_zero.jsonl", "cluster.toml", "estimate.json", "step.json"
+RECORDS = "rank_zero.jsonl"
 _STRIDE = 4  # Between two numbers of processes that run: what lies between follows from its neighbours
 _RUN_S = 25.0  # About what a run takes that says nothing about itself
 _VERIFIED_S, _FEWEST_VERIFIED, _MOST_VERIFIED = 10.0, 30, 300  # Seconds and steps of a launch that verifies a cell
@@ -49,10 +50,7 @@ def estimate_script(request: EstimateRequest, progress: Progress) -> Prediction:
         UsageError: The script cannot run as rank 0 of N, or not on this machine.
         WorkFailed: It failed as every rank 0.
     """
-    check_script(request)
-    described = _cluster_of(request)
-    processes = _asked_processes(request, described)
-    threads = threads_of(request, described, processes)
+    described, processes, threads = _checked(request)
     asked = msgspec.structs.replace(request, folder="", timeout_s=0.0)  # another patience asks for nothing else
     plan = EstimatePlan(request=asked, fingerprint=fingerprint_here(request.command, request.device))
     with result_folder("estimate", request.folder or unfinished_estimate(plan)) as folder:
@@ -61,14 +59,21 @@ def estimate_script(request: EstimateRequest, progress: Progress) -> Prediction:
             end_orphans(str(folder), request.hosts, request.ssh)
             drop_torn_line(folder / RECORDS)
         save(plan, folder / PLAN)
-        sizes = _Sizes(request, described, threads, folder, progress)
-        records = sizes.run(processes)
+        runs = _Runs(request, described, threads, folder, progress)
+        records = runs.every(processes)
         cluster = described or (load_cluster(folder / CLUSTER) if (folder / CLUSTER).exists() else None)
         if cluster is None:
             largest = max(records, key=lambda record: record.np)
-            operations = _operations(records)
-            where = largest.device, processes, threads, folder / "probe", progress
-            cluster = this_machine(request, backend_of(largest), operations, *where)
+            cluster = this_machine(
+                request,
+                backend_of(largest),
+                _operations(records),
+                device=largest.device,
+                processes=processes,
+                threads=threads,
+                folder=folder / "probe",
+                progress=progress,
+            )
         write_cluster(cluster, folder / CLUSTER)
         question = RecordedQuestion(
             what=request.what,
@@ -79,7 +84,7 @@ def estimate_script(request: EstimateRequest, progress: Progress) -> Prediction:
             efficiency_goal=request.efficiency,
         )
         prediction = predict_recorded(question)
-        said, cores = sizes.failed, host.cores().physical
+        said, cores = runs.failed, host.cores().physical
         if threads > cores and cluster.device == "cpu":
             few = f"the script used {threads} threads on {cores} cores: run it on a machine like the cluster's"
             said = (few, *said)
@@ -98,10 +103,7 @@ def estimate_script(request: EstimateRequest, progress: Progress) -> Prediction:
 
 def dry_run_script(request: EstimateRequest) -> list[str]:
     """List the runs of an estimate of a script, a line each; nothing is started."""
-    check_script(request)
-    described = _cluster_of(request)
-    processes = _asked_processes(request, described)
-    threads = threads_of(request, described, processes)
+    described, processes, threads = _checked(request)
     first = sizes_to_run(processes, _per_node(described, request))
     lines = [f"as rank 0 of {ranks:,}: {shlex.join(request.command)}, {plural(threads, 'thread')}" for ranks in first]
     lines.append(f"cluster: {request.cluster or 'this machine, probed'}")
@@ -109,6 +111,14 @@ def dry_run_script(request: EstimateRequest) -> list[str]:
     if request.verify:
         lines.append(f"verified: {plural(request.verify, 'cell')}, {plural(request.launches, 'launch')} each")
     return [*lines, f"# {plural(len(first), 'run')} of the script, each stopped after some steps"]
+
+
+def _checked(request: EstimateRequest) -> tuple[Cluster | None, tuple[int, ...], int]:
+    """The described cluster, the numbers of processes and the threads of each, of a script that can run here."""
+    check_script(request)
+    described = _cluster_of(request)
+    processes = _asked_processes(request, described)
+    return described, processes, threads_of(request, described, processes)
 
 
 def check_script(request: EstimateRequest) -> None:
@@ -125,7 +135,7 @@ def check_script(request: EstimateRequest) -> None:
 
 
 def sizes_to_run(processes: Sequence[int], per_node: int) -> tuple[int, ...]:
-    """Numbers of processes as whose rank 0 the script runs: the ends, a full node, and every fourth power from 2 on."""
+    """Numbers of processes as whose rank 0 the script runs: the ends, a full node, and 2, 8, 32, ..."""
     most = max(processes)
     found = {1, min(processes), most, *([per_node] if per_node < most else [])}
     size = 2
@@ -135,7 +145,7 @@ def sizes_to_run(processes: Sequence[int], per_node: int) -> tuple[int, ...]:
     return tuple(sorted(each for each in found if each == 1 or each >= min(processes)))
 
 
-class _Sizes:
+class _Runs:
     """Runs of the script, appended to the folder as they end."""
 
     def __init__(
@@ -153,7 +163,7 @@ class _Sizes:
         self._tried = set(self._records)
         self._problems: list[ScalescopeError] = []
 
-    def run(self, processes: Sequence[int]) -> tuple[RankZero, ...]:
+    def every(self, processes: Sequence[int]) -> tuple[RankZero, ...]:
         """The records of the sizes that decide: what a full map needs first, then what changes between them."""
         wanted = sizes_to_run(processes, self._per_node)
         # The largest first, then one process: a script that fails as both fails as all.
@@ -176,7 +186,7 @@ class _Sizes:
     def _between(self, processes: Sequence[int]) -> list[int]:
         """Doublings that neighbours do not tell: next to a size that fails or does not fit; all if batches shrink."""
         fits = {ranks for ranks, record in self._records.items() if record.fits}
-        shrinks = scaling_of({ranks: self._records[ranks].batch for ranks in fits}) == "strong"
+        shrinks = kind_of_scaling({ranks: self._records[ranks].batch for ranks in fits}) == "strong"
 
         def is_told(size: int) -> bool:
             below, above = (

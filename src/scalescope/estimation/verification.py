@@ -14,6 +14,7 @@ from scalescope.estimation.profile import USUAL_SPREAD
 from scalescope.jobs.rank_program import Place
 from scalescope.measurement.sweep import continue_measurement, measure
 from scalescope.progress import Progress
+from scalescope.records.files import PLAN
 from scalescope.records.prediction import Advice, Cell, Check, Prediction
 from scalescope.records.profile import ModelProfile
 from scalescope.records.request import EstimateRequest, MeasureRequest
@@ -76,7 +77,7 @@ def _measure(
     drifts by more between the profile and a launch than an estimate is wrong. Where an engine's threads poll, one
     process would not be alone there, and whole launches have to do.
     """
-    if (folder / "plan.json").exists():
+    if (folder / PLAN).exists():
         return continue_measurement(folder, {"timeout_s": request.timeout_s}, progress)
     batches = tuple(sorted({cell.batch for cell in cells}))
     interleaved = not find_engine(request.engine).polls
@@ -90,6 +91,7 @@ def _measure(
         device=request.device,
         hosts=request.hosts,
         ssh=request.ssh,
+        env=request.env,
         launcher=place.launcher,
         per_node=request.per_node,
         timeout_s=request.timeout_s,

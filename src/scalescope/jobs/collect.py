@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import fmean, harmonic_mean, median
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,10 +14,10 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.interleaved import FEWEST, Pairs
 from scalescope.jobs.output import Match
 from scalescope.jobs.rank_log import RankLog, Step
-from scalescope.jobs.request import FEWEST_STEPS
 from scalescope.line_pattern import rate_of
 from scalescope.records.job import NO_ENGINE, Ending
-from scalescope.records.run import PHASES, Load, Point, RankHost, RankSummary, Run
+from scalescope.records.run import PHASES, Load, Point, RankHost, RankSummary, Run, Unsteady
+from scalescope.stats import FEWEST_STEPS
 from scalescope.steady import UNSETTLED, blocks, steadiness, step_times
 from scalescope.text import plural
 from scalescope.warmup import enough_steps, warmup_steps
@@ -121,9 +121,16 @@ def _pace(durations: Sequence[float]) -> tuple[dict[str, Any], list[str]]:
         "blocks": medians,
     }
     if not enough_steps(durations, warmup):
-        return pace, [UNSETTLED]
+        return {**pace, "unsteady": Unsteady(kind="faster", sentence=UNSETTLED)}, [UNSETTLED]
     found = steadiness(steady)
-    return pace, [found.sentence] if found.sentence else []
+    if found.kind == "even":
+        return pace, []
+    if found.kind == "bimodal":
+        unsteady = Unsteady(kind="kinds", sentence=found.sentence)
+    else:
+        kind: Literal["faster", "slower"] = "slower" if found.drift > 0 else "faster"
+        unsteady = Unsteady(kind=kind, sentence=found.sentence, drift=abs(found.drift))
+    return {**pace, "unsteady": unsteady}, [found.sentence]
 
 
 def _hosts(logs: Sequence[RankLog]) -> tuple[RankHost, ...]:

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from scalescope.errors import UsageError
 from scalescope.launchers.runner import LAUNCHER_OUTPUT
+from scalescope.records.files import PLAN
 from scalescope.records.store import AnyRecord, Record, load, save, writing
 
 MARK = ".scalescope"
 _LOCK = "lock"
 _OURS = {MARK, f"{MARK}.partial", _LOCK}  # What a folder holds that was made and not used yet
 # What is written before the first process of a launch starts; from then on there is a rank's output, or the launcher's.
-_PREPARED = {*_OURS, "plan.json", "env.json", "rehearsal.json", "task.json", "command.txt", "env.sh"}
+_PREPARED = {*_OURS, PLAN, "env.json", "rehearsal.json", "task.json", "command.txt", "env.sh"}
 RANKS = "ranks"  # The kind of a sub-folder of ranks of our own, which write nothing for a user
 
 

@@ -54,7 +54,7 @@ def run_interleaved(
     steps = live.agree(max(round(fitting), 3) if first_s else 0)
     pairs: list[tuple[float, float]] = []  # the ratio, and the cores of other programs
     blocks = LineWriter(folder / FILE.format(rank=rank))
-    while live.agree(int(rank == 0 and not is_enough(pairs, plan, time.monotonic() - began))):
+    while live.agree(int(rank == 0 and not ratio_is_known(pairs, plan, time.monotonic() - began))):
         meter, seconds = LoadMeter(), {}
         for mode in ("all", "alone") if len(pairs) % 2 else ("alone", "all"):
             if mode == "all":
@@ -77,7 +77,7 @@ def _timed(step: Step, count: int) -> list[float]:
     return seconds
 
 
-def is_enough(pairs: list[tuple[float, float]], plan: Interleaved, elapsed_s: float) -> bool:
+def ratio_is_known(pairs: list[tuple[float, float]], plan: Interleaved, elapsed_s: float) -> bool:
     """True when these pairs, as ratio and cores of other programs, make the ratio known well enough."""
     quiet = [ratio for ratio, foreign_cores in pairs if foreign_cores <= QUIET]
     limit_s = plan.seconds or _SECONDS

@@ -10,12 +10,12 @@ import msgspec
 from scalescope.errors import UsageError
 from scalescope.launchers import Launcher
 from scalescope.launchers.base import as_shell
+from scalescope.records.files import PLAN
 from scalescope.records.job import Job
 from scalescope.records.store import AnyRecord, load, save, writing
 from scalescope.text import MASK
 
 VALUES = "env.json"
-_PLAN = "plan.json"
 _OURS = ("SCALESCOPE_", "MALLOC_")  # Variables of ours in the same place; they need no mask
 
 
@@ -50,12 +50,12 @@ def save_plan(plan: Any, folder: Path) -> None:
                 file.write(msgspec.json.encode(env))
             partial.replace(path)
     request = msgspec.structs.replace(plan.request, env=masked(env))
-    save(msgspec.structs.replace(plan, request=request), folder / _PLAN)
+    save(msgspec.structs.replace(plan, request=request), folder / PLAN)
 
 
 def load_plan(folder: Path, plan_type: type[AnyRecord]) -> AnyRecord:
     """A plan with the values of its request's variables."""
-    plan: Any = load(folder / _PLAN, plan_type)
+    plan: Any = load(folder / PLAN, plan_type)
     env: dict[str, str] = plan.request.env
     hidden = [name for name, value in env.items() if value == MASK]
     if not hidden:

@@ -22,7 +22,7 @@ from scalescope.jobs.train_model import TrainingTask
 from scalescope.launchers import Launcher, find_launcher
 from scalescope.launchers.srun import SRUN
 from scalescope.records.job import NO_ENGINE, Host, Job, Knobs, fewest_nodes, place
-from scalescope.records.request import QUICK_PRECISION, MeasureRequest
+from scalescope.records.request import QUICK_PRECISION, USUAL_BATCH, MeasureRequest
 from scalescope.records.run import Point
 from scalescope.records.site import load_site
 from scalescope.text import knob_name
@@ -206,7 +206,7 @@ def points(settings: Settings) -> tuple[Point, ...]:
 
 def batches(request: MeasureRequest) -> Sequence[int | None]:
     """The batch sizes as asked; None when the script alone knows."""
-    return request.batch or ((None,) if request.command else (32,))
+    return request.batch or ((None,) if request.command else (USUAL_BATCH,))
 
 
 def _share(batch: int | None, np: int) -> int | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.agent.rank_zero import EXIT_CODE, REFUSED
+from scalescope.agent.rank_zero import EXIT_CODE, LAUNCHED_AS, REFUSED
 from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.interpreter import torch_version
 from scalescope.jobs.load import LoadMeter
@@ -136,8 +136,7 @@ def run_as_rank_zero(
 def _told(np: int, ranks_per_node: int, seconds: float, *, allow_writes: bool) -> dict[str, str]:
     """The request that the agent reads; ranks of a launch that this process may be in are forgotten."""
     asked = f"{np}:{ranks_per_node}:{seconds:g}" + (":writes" if allow_writes else "")
-    outside = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-    return {"SCALESCOPE_RANK_ZERO": asked, **dict.fromkeys(filter(os.environ.__contains__, outside), "0")}
+    return {"SCALESCOPE_RANK_ZERO": asked, **dict.fromkeys(filter(os.environ.__contains__, LAUNCHED_AS), "0")}
 
 
 def _one_process(command: tuple[str, ...]) -> tuple[str, ...]:

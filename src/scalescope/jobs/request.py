@@ -14,10 +14,10 @@ from scalescope.options import flags, options_of, read
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.request import ExplainRequest, MeasureRequest, TrainingRequest
 from scalescope.records.site import Site, load_site
+from scalescope.stats import FEWEST_STEPS
 from scalescope.workloads import spec_from_options
 
 _OF_JOBS = ("patience_s", "no_wait", "per_point")  # Options of jobs that are submitted
-FEWEST_STEPS = 5  # In fewer steps a steady state cannot be told from warm-up
 
 
 def fields_of(request: type[msgspec.Struct], given: Mapping[str, Any], verb: str) -> dict[str, Any]:

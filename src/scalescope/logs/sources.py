@@ -10,12 +10,13 @@ from scalescope.logs.rows import is_heading
 from scalescope.logs.tables import read_table
 from scalescope.logs.trainers import is_trainer_file
 from scalescope.measurement.scaling import scaling_of
+from scalescope.records.files import MEASUREMENT, SCALING
 from scalescope.records.run import Measurement
 from scalescope.records.scaling import Scaling
 from scalescope.records.store import load
 from scalescope.text import plain
 
-_RECORDS = ("measurement.json", "scaling.json")  # What a result folder holds, the more telling first
+_RECORDS = (MEASUREMENT, SCALING)  # What a result folder holds, the more telling first
 _RECORD_ENDINGS = (".json", ".jsonl")
 _TABLE_ENDINGS = (".csv", ".tsv")
 

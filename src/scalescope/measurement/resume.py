@@ -17,6 +17,7 @@ from scalescope.jobs.masking import load_plan, save_plan
 from scalescope.jobs.plan import batches, points, resolve_here
 from scalescope.launchers.runner import end_orphans
 from scalescope.measurement.fingerprint import check_resume, fingerprint_here
+from scalescope.records.files import MEASUREMENT, PLAN, RUNS
 from scalescope.records.job import HOSTS, place
 from scalescope.records.request import SCALINGS, MeasureRequest, Plan
 from scalescope.records.run import Run
@@ -43,7 +44,7 @@ def begin(request: MeasureRequest, verb: str = "measure") -> Iterator[Started]:
         _refuse_a_second(Path(request.folder))
     with result_folder(verb, request.folder) as folder:
         _refuse_a_second(folder)
-        check_record(folder / "plan.json", Plan)
+        check_record(folder / PLAN, Plan)
         request = msgspec.structs.replace(request, seed=seed, folder=str(folder))
         plan = Plan(request=request, cwd=str(Path.cwd()), since_ns=time.time_ns(), fingerprint=here)
         save_plan(plan, folder)
@@ -52,8 +53,8 @@ def begin(request: MeasureRequest, verb: str = "measure") -> Iterator[Started]:
 
 def _refuse_a_second(folder: Path) -> None:
     """Refuse a folder that already holds a measurement."""
-    from_elsewhere = (folder / "measurement.json").exists() and not (folder / "plan.json").exists()
-    if from_elsewhere or any(complete_lines(folder / "runs.jsonl")):
+    from_elsewhere = (folder / MEASUREMENT).exists() and not (folder / PLAN).exists()
+    if from_elsewhere or any(complete_lines(folder / RUNS)):
         raise UsageError(f"{folder} already holds a measurement: resume it with --resume, or choose another -o")
 
 
@@ -65,14 +66,14 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
     measures, is not compared with launches that were made before: it begins a new round.
     """
     folder = folder.absolute()
-    if not (folder / "plan.json").exists():
+    if not (folder / PLAN).exists():
         raise UsageError(f"{folder} holds no measurement to resume: name the folder that was given with -o")
     plan_of(folder)  # a folder of something else is refused before the lock's file is made in it
     if changes.get("precision") and not changes.get("launches"):
         changes = {**changes, "launches": None}
     with resumed_plan(folder, Plan, "measurement") as plan:
         request = msgspec.structs.replace(plan.request, folder=str(folder), **with_more(plan.request, changes))
-        runs = tuple(load_lines(folder / "runs.jsonl", Run))
+        runs = tuple(load_lines(folder / RUNS, Run))
         added = any(getattr(request, name) != getattr(plan.request, name) for name in _MORE if name != "hosts")
         if added:
             check_added(request, plan.request, folder)
@@ -80,7 +81,7 @@ def resume(folder: Path, changes: Mapping[str, object]) -> Iterator[Started]:
             plan = msgspec.structs.replace(plan, first_round=max(run.round for run in runs) + 1)
         plan = msgspec.structs.replace(plan, request=request)
         save_plan(plan, folder)
-        drop_torn_line(folder / "runs.jsonl")
+        drop_torn_line(folder / RUNS)
         yield Started(folder, plan, runs)
 
 
@@ -158,4 +159,4 @@ def resumed_plan(folder: Path, plan_type: type[AnyRecord], what: str) -> Iterato
 
 def plan_of(folder: Path) -> Plan:
     """The plan of the measurement in a folder, without the values of --env."""
-    return load(folder / "plan.json", Plan)
+    return load(folder / PLAN, Plan)

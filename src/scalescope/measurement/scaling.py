@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import itemgetter
 
 from scalescope.errors import UsageError
 from scalescope.measurement.curves import Frame, make_curve
@@ -9,9 +10,8 @@ from scalescope.measurement.observation import observe
 from scalescope.measurement.replication import baseline_of, warnings_of
 from scalescope.measurement.verdict import what_stands_out, which_to_trust
 from scalescope.records.job import NO_ENGINE
-from scalescope.records.run import Measurement, Point, Run
+from scalescope.records.run import Load, Measurement, Point, RankHost, Run
 from scalescope.records.scaling import REPEAT, Curve, Scaling
-from scalescope.steady import told_pace
 from scalescope.text import plural
 from scalescope.units import digits, format_share
 
@@ -27,10 +27,10 @@ def scaling_of(measurement: Measurement) -> Scaling:
     if measurement.quick:
         raise UsageError("these launches checked an estimate and are no measurement: name the estimate's folder")
     points = tuple(dict.fromkeys(run.point for run in measurement.runs))
-    taken, mostly = _foreign_load(measurement.runs)
+    doubt, taken = _doubt(measurement.runs), _taken_by_others(measurement.runs)
     warnings = (
         *measurement.warnings,
-        *((f"{taken}: measure again on an idle machine",) if taken and not mostly else ()),
+        *((f"{taken}: measure again on an idle machine",) if taken and not is_disturbed(measurement.runs) else ()),
         *_apart(points, measurement),
         *_unlike_hosts(measurement.runs),
         *(
@@ -41,8 +41,7 @@ def scaling_of(measurement: Measurement) -> Scaling:
         *_drift(measurement.runs),
         *_launch_warnings(measurement.runs),  # under the names of the launches' folders
     )
-    measurement = measurement.as_seen()
-    curves, doubt = tuple(_curves(measurement)), _doubt(measurement.runs)
+    curves = tuple(_curves(measurement.as_seen()))
     return Scaling(
         what=measurement.what,
         source="measurement",
@@ -111,13 +110,30 @@ def _doubt(runs: Sequence[Run]) -> str:
             "and speedups say nothing about data-parallel training; wrap the model in DistributedDataParallel on this "
             "device."
         )
-    taken, mostly = _foreign_load(runs)
-    return f"Not certain: {taken}. No interval covers that: repeat it while nothing else runs." if mostly else ""
+    if is_disturbed(runs):
+        return f"Not certain: {_taken_by_others(runs)}. No interval covers that: repeat it while nothing else runs."
+    return ""
 
 
 def is_disturbed(runs: Sequence[Run]) -> bool:
     """True where other programs took part of the machine in most launches."""
-    return _foreign_load(runs)[1]
+    return 2 * len(_disturbances(runs)) > sum(run.load is not None for run in runs)
+
+
+def _disturbances(runs: Sequence[Run]) -> list[Load]:
+    """The load of every launch during which other programs took a part of the machine that matters."""
+    return [run.load for run in runs if run.load and run.load.foreign_cores > _BUSY * run.load.cores]
+
+
+def _taken_by_others(runs: Sequence[Run]) -> str:
+    """Say how much of the machine other programs took, and how often; empty: nothing that matters."""
+    loads = _disturbances(runs)
+    if not loads:
+        return ""
+    worst = max(loads, key=lambda load: load.foreign_cores)
+    launches = plural(sum(run.load is not None for run in runs), "launch")
+    taken = f"{digits(worst.foreign_cores, 2)} of {worst.cores} cores"
+    return f"other programs took up to {taken} in {len(loads)} of {launches}"
 
 
 def _apart(points: Sequence[Point], measurement: Measurement) -> tuple[str, ...]:
@@ -139,22 +155,13 @@ def _apart(points: Sequence[Point], measurement: Measurement) -> tuple[str, ...]
 
 def _unlike_hosts(runs: Sequence[Run]) -> tuple[str, ...]:
     """A warning of hosts that are not expected to be equally fast."""
-    first = {host.kind: host for run in runs for host in reversed(run.hosts) if host.cores}
+    first: dict[object, RankHost] = {}  # Of every kind
+    for host in (host for run in runs for host in run.hosts if host.cores):
+        first.setdefault(host.kind, host)
     if len(first) < 2:
         return ()
     told = " and ".join(f"{host.name} ({host.words})" for host in first.values())
     return (f"launches ran on unlike hosts, {told}: take hosts of one kind, so that points differ in nothing else",)
-
-
-def _foreign_load(runs: Sequence[Run]) -> tuple[str, bool]:
-    """The share of the machine that other programs took, in words if worth any, and whether in most launches."""
-    loads = [run.load for run in runs if run.load]
-    busy = [load for load in loads if load.foreign_cores > _BUSY * load.cores]
-    if not busy:
-        return "", False
-    worst = max(busy, key=lambda load: load.foreign_cores)
-    taken = f"other programs took up to {digits(worst.foreign_cores, 2)} of {worst.cores} cores"
-    return f"{taken} in {len(busy)} of {plural(len(loads), 'launch')}", 2 * len(busy) > len(loads)
 
 
 def _drift(runs: Sequence[Run]) -> list[str]:
@@ -165,9 +172,8 @@ def _drift(runs: Sequence[Run]) -> list[str]:
     launches = Counter(run.point.label for run in runs)
     drifts: dict[str, dict[str, list[float]]] = {"faster": {}, "slower": {}}
     for run in runs:
-        for kind, drift in map(told_pace, run.warnings):
-            if kind in drifts:
-                drifts[kind].setdefault(run.point.label, []).append(drift)
+        if run.unsteady and run.unsteady.kind in drifts:
+            drifts[run.unsteady.kind].setdefault(run.point.label, []).append(run.unsteady.drift)
     advice = {
         "faster": ("were still getting faster at the end", "make more steps, --steps N"),
         "slower": ("get slower", "look for what slows a long run (heat, memory, other programs)"),
@@ -181,7 +187,7 @@ def _drift(runs: Sequence[Run]) -> list[str]:
             by = f" (by up to {format_share(most)} from the first to the last quarter)" if most else ""
             seen, do = advice[kind]
             found.append((count, f"{where} steps {seen}{by}: {do}"))
-    return [max(found)[1]] if found else []
+    return [max(found, key=itemgetter(0))[1]] if found else []
 
 
 def _pace_notes(runs: Sequence[Run]) -> dict[Point, tuple[str, ...]]:
@@ -189,9 +195,9 @@ def _pace_notes(runs: Sequence[Run]) -> dict[Point, tuple[str, ...]]:
     notes = {}
     for point in dict.fromkeys(run.point for run in runs):
         own = [run for run in runs if run.point == point]
-        told = [(kind, line) for run in own for line in run.warnings if (kind := told_pace(line)[0])]
-        counts = Counter(kind for kind, _ in told)
-        first = dict(reversed(told))
+        found = [run.unsteady for run in own if run.unsteady]
+        first = {each.kind: each.sentence for each in reversed(found)}
+        counts = Counter(each.kind for each in found)
         notes[point] = tuple(
             f"{first[kind]} (in {count} of {plural(len(own), 'launch')})" for kind, count in counts.items()
         )
@@ -201,7 +207,10 @@ def _pace_notes(runs: Sequence[Run]) -> dict[Point, tuple[str, ...]]:
 def _launch_warnings(runs: Sequence[Run]) -> list[str]:
     """Warnings of single launches, once per point, with the number of launches they concern."""
     launches = Counter(
-        (run.point.label, warning) for run in runs for warning in run.warnings if not told_pace(warning)[0]
+        (run.point.label, warning)
+        for run in runs
+        for warning in run.warnings
+        if run.unsteady is None or warning != run.unsteady.sentence
     )
     of_point = Counter(run.point.label for run in runs)
     return [

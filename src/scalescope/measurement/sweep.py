@@ -38,6 +38,7 @@ from scalescope.measurement.replication import fewest_launches, launches_to_go, 
 from scalescope.measurement.resume import Started, begin, resume
 from scalescope.progress import Progress
 from scalescope.records.explanation import TRACE_RECORD
+from scalescope.records.files import MEASUREMENT, RUNS
 from scalescope.records.request import MeasureRequest, Plan
 from scalescope.records.run import Failure, Measurement, Point, Run
 from scalescope.records.store import append, in_folder, save
@@ -187,7 +188,7 @@ class _Rounds:
         outcome = launch(self._settings_of(point), number, point, self._plan.steps, self._progress)
         if isinstance(outcome, Run):
             self._runs.append(outcome)
-            append(outcome, self._folder / "runs.jsonl")
+            append(outcome, self._folder / RUNS)
             rate = f", {format_rate(outcome.throughput)} samples/s" if outcome.throughput else ""
             self._progress.note(f"{point.label}: {format_seconds(outcome.step_s)} a step{rate}", "detail")
         else:
@@ -221,5 +222,5 @@ class _Rounds:
             stopped=stopped,
             warnings=self._plan.notes,
         )
-        save(measurement, self._folder / "measurement.json")
+        save(measurement, self._folder / MEASUREMENT)
         return measurement

@@ -46,6 +46,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     verified: bool = False
     engine: str = ""  # Of a map of several engines; empty: that of the prediction
 
+    @classmethod
+    def without_times(cls, **place: Any) -> "Cell":
+        """A cell that does not fit: memory ran out before a step ended; `place` is all that is known of it."""
+        rates = ("speedup", "speedup_low", "speedup_high", "efficiency", "throughput", "device_hours")
+        none: dict[str, Any] = dict.fromkeys(("step_s", "low_s", "high_s", "exposed_s", "hidden_s", *rates), 0.0)
+        return cls(**none, **place, fits=False)
+
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """A cell to use, and what using it instead of the fastest one costs."""

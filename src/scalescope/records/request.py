@@ -38,6 +38,7 @@ from scalescope.units import MOST_PER_HOST
 FORMATS = ("html", "png", "svg", "pdf")  # Of pictures
 USUAL_FORMATS = ("html", "png")
 EFFICIENCY_GOAL = 0.8  # Efficiency from which on a setting counts as efficient, unless another is asked for
+USUAL_BATCH = 32  # Of a MODEL, where none is asked for
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +116,7 @@ Threads = A[int | None, Opt("Threads per rank (default: cores // ranks on a host
 _KINDS = Opt("weak: --batch is per process; strong: --batch is global; or both.", _SCALING)
 Scaling = A[tuple[ScalingKind, ...], _KINDS]
 Engine = A[str, Opt("ddp, horovod or fsdp2 (default: what the script imports; ddp for a MODEL).", TEXT)]
-OneBatch = A[int | None, Opt("Batch size per process (default: 32 for a MODEL).", COUNT)]
+OneBatch = A[int | None, Opt(f"Batch size per process (default: {USUAL_BATCH} for a MODEL).", COUNT)]
 Pattern = A[
     str,
     Opt(
@@ -232,7 +233,8 @@ class MeasureRequest(TrainingRequest, frozen=True, kw_only=True):
     # Resumed, it gets those points in addition to its own that `again` allows (measurement/resume.py).
     np: A[tuple[int, ...], Opt("Numbers of processes: 1,2,4 or 1..8.", COUNTS, always=True, again=True)] = (1, 2)
     batch: A[
-        tuple[int, ...], Opt("Batch sizes: 32,64 or 8,16,...,512 (default: 32 for a MODEL).", COUNTS, again=True)
+        tuple[int, ...],
+        Opt(f"Batch sizes: 32,64 or 8,16,...,512 (default: {USUAL_BATCH} for a MODEL).", COUNTS, again=True),
     ] = ()
     scaling: A[tuple[ScalingKind, ...], _KINDS._replace(again=True)] = ("weak",)
     engines: A[
@@ -399,6 +401,7 @@ class EstimateRequest(WorkRequest, frozen=True, kw_only=True):
 
     hosts: A[tuple[Host, ...], _HOSTS] = ()  # On which the links are probed and cells are verified
     ssh: A[str, _SSH] = "ssh"
+    env: dict[str, str] = {}  # Variables of every rank, as a study of a MODEL was given them
 
     workload: WorkloadSpec | None = None
     command: A[

@@ -1,6 +1,6 @@
 """Records of measuring: one Run per launch, and the Measurement that holds them."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -88,6 +88,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     load_average: float  # Over one minute
 
 
+class Unsteady(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of a launch that keep no even pace."""
+
+    kind: Literal["faster", "slower", "kinds"]
+    sentence: str  # One of the launch's warnings
+    drift: float = 0.0  # Relative, from the first to the last quarter, above 0; 0: no steady state was reached at all
+
+
 class Run(Record, frozen=True, kw_only=True, tag="run"):
     """One launch, measured."""
 
@@ -119,6 +127,7 @@ class Run(Record, frozen=True, kw_only=True, tag="run"):
     batch_job: str = ""  # Of the batch system that the ranks ran under: `slurm 4711`; empty: none
     load: Load | None = None  # None when ranks ran on other machines
     warnings: tuple[str, ...] = ()
+    unsteady: Unsteady | None = None  # None: even steps, or a record of before this was kept
 
     @property
     def train_s(self) -> float:

@@ -1,14 +1,14 @@
 """All results of one training together: the setting to use, why it is not faster, what to change, how to repeat it."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from scalescope import __version__
-from scalescope.records.comparison import Comparison
+from scalescope.records.comparison import TOLERANCE, Comparison
 from scalescope.records.explanation import Explanation
 from scalescope.records.job import NO_ENGINE
 from scalescope.records.prediction import Cell, device_hours
@@ -52,28 +52,28 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
         return Document(f"{plain(results.name, 60)} holds no results yet.", warnings=omitted, sections=sections)
     if len(documents) == 1:
         (only,) = documents.values()
-        return only._replace(warnings=(*only.warnings, *omitted), sections=sections, json=lambda: _json(results, page))
+        told = only._replace(warnings=(*only.warnings, *omitted), sections=sections)
+        return told._replace(json=lambda: _json(results, told, documents, page))
 
     answers = ("scaling", "prediction", "explanation", "tuning", "autotune")  # What was measured comes first
-    told = [documents[name] for name in answers if name in documents]
+    parts = [documents[name] for name in answers if name in documents]
     why = []
     if results.explanations:
         on = "" if setting.pays else f"On {plural(len(results.explanations[-1].ranks), 'process')}: "
         why.append(on + documents["explanation"].answer)
     if results.tuning:
         why.append(" ".join(filter(None, (documents["tuning"].answer, checked))))
-    settings = "; ".join(line.strip() for line in results.settings).replace(":; ", ": ")  # A heading and its lines
-    do = settings or next((each.do for each in told if each.do), "")
-    warnings = [*omitted, *_mismatches(results), *(warning for each in told for warning in each.warnings)]
-    return Document(
-        answer=use_words(results) or told[0].answer,
-        why=[*why, *(line for each in told for line in each.reasons)],
+    do = _one_line(results.settings) or next((each.do for each in parts if each.do), "")
+    warnings = [*omitted, *_mismatches(results), *(warning for each in parts for warning in each.warnings)]
+    told = Document(
+        answer=use_words(results) or parts[0].answer,
+        why=[*why, *(line for each in parts for line in each.reasons)],
         do=do if setting.pays or not do else f"To make more processes pay: {do}",
         warnings=list(dict.fromkeys(warnings)),
         sections=sections,
-        json=lambda: _json(results, page),
         files={name: table for each in documents.values() for name, table in each.files.items()},
     )
+    return told._replace(json=lambda: _json(results, told, documents, page))
 
 
 def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
@@ -104,6 +104,16 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
     if results.cluster and results.cluster.costs:
         found["cluster"] = document_of(results.cluster)
     return found
+
+
+def _one_line(lines: Sequence[str]) -> str:
+    """Lines on how to use a setting in one: what is indented belongs to the heading above it."""
+    words, indented = "", False
+    for line in lines:
+        separator = " " if line.startswith(" ") and not indented else "; "
+        words += separator + line.strip() if words else line.strip()
+        indented = line.startswith(" ")
+    return words
 
 
 def _behind(figures: Callable[[], Sequence[Figure]]) -> list[Figure]:
@@ -178,7 +188,8 @@ def setting_of(results: Results) -> Setting:
     elif scaling and (best := fastest(scaling)):
         point, engine = best[1], best[1].engine
     steady = point.speedup.get("steady") if point and point.np > 1 else None
-    over_one = scaling is not None and all(curve.baseline_np == 1 for curve in scaling.curves)
+    curves = scaling.curves if scaling else ()
+    over_one = any(point in curve.points and curve.baseline_np == 1 for curve in curves)
     return Setting(cell, point, engine, pays=not (steady and over_one) or steady.low > 1.0)
 
 
@@ -211,19 +222,18 @@ def use_words(results: Results) -> str:
     doubt = results.scaling.doubt if results.scaling else ""
 
     # What was measured comes first, then what was predicted, then what either of them says of cost.
-    point = setting.point if setting.point and setting.point.throughput else None
-    facts = [_measured(steady, doubt)] if steady else []
-    facts += [_expected(cell, setting, results)] if cell else []
-    efficiency = cell.efficiency if cell else None
-    hours = cell.device_hours if cell else 0.0
+    efficiency, hours = (cell.efficiency, cell.device_hours) if cell else (None, 0.0)
+    point = setting.point
     if point and point.throughput:
         efficiency = point.efficiency.value if point.efficiency else None
         hours = device_hours(point.np, point.throughput.value)
-    elif cell and not cell.verified:
-        facts.append("not measured")
-    facts += [] if efficiency is None else [f"efficiency {format_share(efficiency)}"]
     if chosen.np == 1 and (instead := _too_inefficient(results)):
         facts = [instead]
+    else:
+        facts = [_measured(steady, doubt)] if steady else []
+        facts += [_expected(cell, setting, results)] if cell else []
+        facts += ["not measured"] if cell and not cell.verified and not (point and point.throughput) else []
+        facts += [] if efficiency is None else [f"efficiency {format_share(efficiency)}"]
     facts.append(f"{digits(hours)} device-hours for a million samples")
     answer = f"{doubt} So far {what}" if doubt else first
     answer += f": {', '.join(facts)}."
@@ -252,9 +262,9 @@ def _expected(cell: Cell, setting: Setting, results: Results) -> str:
     checks = results.prediction.checks if results.prediction else ()
     check = next((each for each in checks if (each.np, each.batch) == (cell.np, cell.batch)), None)
     if cell.verified and setting.steady and check and results.study:
-        now = cell.speedup * check.measured_s
-        low, high = (speedup_number(now / end) for end in (check.high_s, check.low_s))
-        return f"{speedup_number(now / check.predicted_s)}x predicted ({low} to {high})"
+        base_s = cell.speedup * check.measured_s  # Of one process for the same work
+        low, high = (speedup_number(base_s / end) for end in (check.high_s, check.low_s))
+        return f"{speedup_number(base_s / check.predicted_s)}x predicted ({low} to {high})"
     ends = f"({speedup_number(cell.speedup_low)} to {speedup_number(cell.speedup_high)})"
     if not cell.verified:
         return f"{speedup_number(cell.speedup)}x expected {ends}"
@@ -303,7 +313,11 @@ def check_words(results: Results) -> str:
         return ""
     ratio = check.ratio
     sure = f" ({1 / ratio.high:.2f} to {1 / ratio.low:.2f})" if ratio.low < ratio.high else ""
-    verdict = {"faster": "confirmed", "slower": "NOT confirmed, it is slower", "same": "within 5 %"}
+    verdict = {
+        "faster": "confirmed",
+        "slower": "NOT confirmed, it is slower",
+        "same": f"within {format_share(TOLERANCE)}",
+    }
     return (
         f"Launched on their own, steps take {format_seconds(check.b)} with the tuned setting and "
         f"{format_seconds(check.a)} with the default: {1 / ratio.value:.2f}x{sure}, "
@@ -380,8 +394,8 @@ def machine_facts(results: Results) -> list[tuple[str, str]]:
 def method_words(results: Results) -> str:
     """Say how the numbers came about, as a methods section says it."""
     said = []
-    if measured := results.measurement:
-        counts = Counter(run.point for run in measured.runs).values() or [0]
+    if (measured := results.measurement) and measured.runs:
+        counts = Counter(run.point for run in measured.runs).values()
         fewest, most = min(counts), max(counts)
         times = plural(most, "time") if fewest == most else f"{fewest} to {most} times"
         intervals = f"{percent(MEASURED)} t-intervals over launches"
@@ -389,7 +403,7 @@ def method_words(results: Results) -> str:
             intervals = "ranges from the smallest to the largest launch"
         elif fewest < FEWEST:
             intervals += f", or ranges where there are fewer than {FEWEST}"
-        steps = min((run.steps - run.warmup_steps for run in measured.runs), default=0)
+        steps = min(run.steps - run.warmup_steps for run in measured.runs)
         said.append(
             f"Every configuration was launched {times} in shuffled rounds; throughput is work over elapsed time "
             f"in steady state ({plural(steps, 'step')} or more per launch after the warm-up), and intervals are "
@@ -418,10 +432,11 @@ _BIBTEX = f"""@software{{scalescope,
 # --- JSON: its keys are a contract ---
 
 
-def _json(results: Results, page: str) -> dict[str, Any]:
-    """The JSON of `study`; a part without results is null."""
-    told, traced, tuning, check = document(results), results.explanations[-1:], results.tuning, results.check
-    setting, strong, study = setting_of(results), strong_point(results), results.study
+def _json(results: Results, told: Document, documents: Mapping[str, Document], page: str) -> dict[str, Any]:
+    """The JSON of `study`, told by the Document of all and those of its records; a part without results is null."""
+    setting, strong = setting_of(results), strong_point(results)
+    tuning, check, study = results.tuning, results.check, results.study
+    records = {"estimate": "prediction", "measure": "scaling", "explain": "explanation", "tune": "tuning"}
     cell, chosen, pays, engine = setting.cell, setting.chosen, setting.pays, setting.engine
     expected = {"value": cell.speedup, "low": cell.speedup_low, "high": cell.speedup_high} if cell else None
     return {
@@ -440,17 +455,14 @@ def _json(results: Results, page: str) -> dict[str, Any]:
             }
             if strong
             else None,
-            "bottleneck": document_of(traced[0]).answer if traced else None,
+            "bottleneck": documents["explanation"].answer if "explanation" in documents else None,
             "settings": {**tuning.held, **tuning.values} if tuning and tuning.decision == "use" else {},
             "sentence": told.answer,
             "why": told.reasons,
             "do": told.do,
             "warnings": list(told.warnings),
         },
-        "estimate": document_of(results.prediction).json() if results.prediction else None,
-        "measure": document_of(results.scaling, measurement=results.measurement).json() if results.scaling else None,
-        "explain": document_of(traced[0]).json() if traced else None,
-        "tune": document_of(tuning).json() if tuning else None,
+        **{verb: documents[name].json() if name in documents else None for verb, name in records.items()},
         "check": {
             "default_s": check.a,
             "tuned_s": check.b,

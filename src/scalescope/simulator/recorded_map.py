@@ -76,13 +76,13 @@ def predict_recorded(question: RecordedQuestion) -> Prediction:
             f"the script ran on a {largest.device.upper()} and {cluster.name or 'the cluster'} has "
             f"{cluster.device.upper()}s: run it on one of those"
         )
-    known = {ranks: at(records, ranks) for ranks in sorted({1, *question.np, *records})}
+    known = {ranks: record_at(records, ranks) for ranks in sorted({1, *question.np, *records})}
     steps = {ranks: step_of(each, cluster) for ranks, each in known.items() if each is not None and each.fits}
     sizes = _Sizes(
         question,
         known,
         steps,
-        scaling=scaling_of({ranks: step.record.batch for ranks, step in steps.items()}),
+        scaling=kind_of_scaling({ranks: step.record.batch for ranks, step in steps.items()}),
         limit=cluster.memory_bytes or largest.memory_limit_bytes,
     )
     cells = tuple(sizes.cell(record) for ranks in question.np if (record := known[ranks]) is not None)
@@ -115,7 +115,7 @@ def predict_recorded(question: RecordedQuestion) -> Prediction:
 
 def recorded_timeline(question: RecordedQuestion, ranks: int) -> Timeline | None:
     """The predicted step of rank 0 of a number of processes; None where it is not known."""
-    record = at({each.np: each for each in question.records}, ranks)
+    record = record_at({each.np: each for each in question.records}, ranks)
     if record is None or not record.fits:
         return None
     step = step_of(record, question.cluster)
@@ -135,16 +135,17 @@ def step_of(record: RankZero, cluster: Cluster) -> RecordedStep:
     uneven, uneven_error = _uneven(record)
     work_s = record.compute_s * uneven * float(others[0])
     made = run(record, costs_s, slowdown, work_s=work_s)
-    later = run(record, costs_s * np.exp(_HALF * errors), slowdown, work_s=work_s)
-    links = math.log(later.step_s / made.step_s) / _HALF if made.step_s > 0 else 0.0
-    stretched = made.hidden_s * float(factors.compute_error[0]) / slowdown.compute / max(made.step_s, 1e-12)
-    crowded = 0.0
+    slow_links = run(record, costs_s * np.exp(_HALF * errors), slowdown, work_s=work_s)
+    # Relative standard errors of a step, by what they come from.
+    links_error = math.log(slow_links.step_s / made.step_s) / _HALF if made.step_s > 0 else 0.0
+    overlap_error = made.hidden_s * float(factors.compute_error[0]) / slowdown.compute / max(made.step_s, 1e-12)
+    crowd_error = 0.0
     if cluster.device == "cpu":  # more processes on a node than stepped next to each other here
         together = min(record.np, cluster.slots_per_node)
-        crowded = COPIES_PER_DOUBLING * max(math.log2(together / record.copies), 0.0)
-    own = math.hypot(record.error, uneven_error, float(others_error[0]), crowded)
+        crowd_error = COPIES_PER_DOUBLING * max(math.log2(together / record.copies), 0.0)
+    work_error = math.hypot(record.error, uneven_error, float(others_error[0]), crowd_error)
     exposed = made.exposed_s / max(made.step_s, 1e-12)
-    return RecordedStep(record, work_s, made, math.hypot((1 - exposed) * own, links, stretched))
+    return RecordedStep(record, work_s, made, math.hypot((1 - exposed) * work_error, links_error, overlap_error))
 
 
 def backend_of(record: RankZero) -> str:
@@ -156,7 +157,7 @@ def backend_of(record: RankZero) -> str:
     return record.backend if record.backend in ("gloo", "nccl") else usual
 
 
-def at(records: Mapping[int, RankZero], ranks: int) -> RankZero | None:
+def record_at(records: Mapping[int, RankZero], ranks: int) -> RankZero | None:
     """The script as rank 0 of this many: as it ran, or what lies between its neighbours.
 
     Step and memory lie on the line through both over 1 / ranks, as what is divided among ranks does; the plan is that
@@ -219,7 +220,7 @@ def _is_shared(low: RankZero, high: RankZero) -> bool:
     return abs(total - other) <= max(_SAME * max(total, other), high.np)
 
 
-def scaling_of(batches: Mapping[int, int]) -> ScalingKind:
+def kind_of_scaling(batches: Mapping[int, int]) -> ScalingKind:
     """Strong where a process gets fewer samples the more there are; weak otherwise."""
     told = [batch for _, batch in sorted(batches.items()) if batch]
     return "strong" if len(told) > 1 and told[-1] < told[0] else "weak"
@@ -253,9 +254,8 @@ class _Sizes:
     """All numbers of processes of a question, and what follows from them together."""
 
     question: RecordedQuestion
-    known: Mapping[
-        int, RankZero | None
-    ]  # By number of processes: as it ran, or between its neighbours; None: not known
+    # By number of processes: as it ran, or between its neighbours; None: not known
+    known: Mapping[int, RankZero | None]
     steps: Mapping[int, RecordedStep]  # Of those that fit
     scaling: ScalingKind
     limit: int  # Bytes of a device, or of a host of CPUs; 0: not known
@@ -283,8 +283,7 @@ class _Sizes:
         }
         step, base = self.steps.get(ranks), self.steps.get(self.base)
         if step is None or base is None:
-            nothing = {field.name: 0.0 for field in msgspec.structs.fields(Cell) if field.type is float}
-            return Cell(**{**nothing, **place, "fits": False})
+            return Cell.without_times(**place)
         seconds = step.outcome.step_s
         rate, base_rate = batch * ranks / seconds, (base.record.batch or 1) / base.outcome.step_s
         speedup = rate / base_rate
@@ -351,7 +350,7 @@ class _Sizes:
         saves = dict.fromkeys(line for record in records for line in record.saves)
         if saves:
             said.append(f"held back while it ran as rank 0: {listed(list(saves)[:3])}{' and more' * (len(saves) > 3)}")
-        # Of the largest size first; what differs in numbers only is said once.
+        # What differs in numbers only is said once, as of the last record.
         own = {re.sub(r"\d+", "", line): line for record in records for line in record.warnings}
         return [*said, *own.values()]
 

@@ -15,14 +15,13 @@ import msgspec
 from scalescope import host
 from scalescope.diagnosis.sources import explain
 from scalescope.engines import ENGINES, PLAIN, Engine, engine_named, find_engine
-from scalescope.errors import ScalescopeError, UsageError, WorkFailed
-from scalescope.estimation.estimate import CLUSTER, PLAN, PREDICTION, PROFILE, estimate
+from scalescope.errors import UsageError, WorkFailed
+from scalescope.estimation.estimate import estimate
 from scalescope.estimation.probe import groups, probe_cluster
 from scalescope.estimation.profile import launches_of
 from scalescope.jobs.command import interpreter_of, uses_placeholder
 from scalescope.jobs.folders import emptied, result_folder
 from scalescope.jobs.hosts import allocated_here
-from scalescope.jobs.plan import resolve_here
 from scalescope.jobs.rank_program import starting_s
 from scalescope.launchers import find_launcher
 from scalescope.measurement.capture import traced_run
@@ -32,10 +31,18 @@ from scalescope.progress import Progress
 from scalescope.records.cluster import Cluster
 from scalescope.records.cluster_file import load_cluster, write_cluster
 from scalescope.records.explanation import Explanation
+from scalescope.records.files import CLUSTER, EXPLANATION, MEASUREMENT, PLAN, PREDICTION, PROFILE, TUNING
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile
-from scalescope.records.request import EstimatePlan, EstimateRequest, MeasureRequest, ProbeRequest, launch_of
+from scalescope.records.request import (
+    USUAL_BATCH,
+    EstimatePlan,
+    EstimateRequest,
+    MeasureRequest,
+    ProbeRequest,
+    launch_of,
+)
 from scalescope.records.run import Measurement, Run
 from scalescope.records.scaling import Estimate
 from scalescope.records.store import complete_lines, load, save
@@ -43,13 +50,14 @@ from scalescope.records.study import StudyPart, StudyPlan
 from scalescope.records.tuning import TuneRequest, Tuning
 from scalescope.simulator.grid import recommend
 from scalescope.studies.script_map import corrected_by, map_of_script, profile_of_script
-from scalescope.tuner.journal import RECORD, SAMPLES
+from scalescope.tuner.journal import SAMPLES
 from scalescope.tuner.offline import SURVEY
 from scalescope.tuner.run import resume as resume_search
 from scalescope.tuner.run import tune
 from scalescope.tuner.settings import THREADS, knob_texts
-from scalescope.units import doublings
+from scalescope.units import doublings, format_share
 
+PRECISION = 0.05  # Speedups that are known within this are not open any more
 _MOST_TUNED_STEPS = 500  # After which a script that is tuned is stopped
 PARTS = {
     "estimate": "profile one process, probe the links, predict every number of processes and batch size",
@@ -57,7 +65,7 @@ PARTS = {
     "explain": "trace a launch: where does the time of a step go?",
     "tune": "search for faster knobs while it trains",
     "check": "launch the tuned setting and the default alternately",
-    "refine": "launch again what is not known within 5 %, as long as there is time",
+    "refine": f"launch again what is not known within {format_share(PRECISION)}, as long as there is time",
     "strong": "launch with the same batch divided among all processes: strong scaling",
     "engines": "launch the same with the other engines",
 }
@@ -70,7 +78,6 @@ OF_SCRIPTS = {
 UNCORRECTED = "uncorrected.json"  # The map before its checks: launches that are added correct it anew
 FEWEST_LAUNCHES, USUAL_LAUNCHES = 3, 5  # Of every point: in measure, and with what refine adds at least
 _MOST_LAUNCHES = 30  # Of a point, as with measure --precision
-PRECISION = 0.05  # Speedups that are known within this are not open any more
 _PROFILE_S, _SHARE_OF_PROFILE = 18.0, 1 / 12  # The profile's time, and its part of a small budget
 _PROBE_S, _SHARE_OF_PROBE = 8.0, 1 / 50
 _STEPS_S = 6.0  # What the steps of a launch take about: a MODEL's end as soon as their mean is known
@@ -101,9 +108,9 @@ class Parts:
     def _learn(self) -> None:
         """Read what finished parts left."""
         self._prediction = kept(self._folder / "estimate" / PREDICTION, Prediction)
-        self._measurement = kept(self._folder / "measure" / "measurement.json", Measurement)
-        self._tuning = kept(self._folder / "tune" / RECORD, Tuning)
-        surveyed = kept(self._folder / "estimate" / "survey" / "measurement.json", Measurement)
+        self._measurement = kept(self._folder / "measure" / MEASUREMENT, Measurement)
+        self._tuning = kept(self._folder / "tune" / TUNING, Tuning)
+        surveyed = kept(self._folder / "estimate" / "survey" / MEASUREMENT, Measurement)
         runs: list[Run] = list((self._measurement or surveyed).runs) if self._measurement or surveyed else []
         shown = [run.engine_seen for run in runs if run.engine_seen not in ("", PLAIN.name)]
         # A script may import an engine that it does not use: its ranks show the one that it does.
@@ -119,13 +126,17 @@ class Parts:
         most, batches = max(self._plan.np), self._plan.batches
         if self._request.command:
             return most, batches[0] if batches else None
-        found = self._prediction
-        advice = recommend(found.cells, found.efficiency_goal, found.slots_per_node) if found else None
+        found, measured = self._prediction, self._measurement
+        cells = found.cells if found else ()
+        launched = {run.point.np for run in measured.runs} if measured else set()
+        if max(launched, default=1) > 1:  # a map that is corrected by them may recommend what was not launched
+            cells, most = tuple(cell for cell in cells if cell.np in launched), max(launched)
+        advice = recommend(cells, found.efficiency_goal, found.slots_per_node) if found else None
         np = advice.np if advice and advice.np > 1 else most
-        if self._measurement:  # whatever the map says later, this was launched
-            return np, self._measurement.batch[0]
+        if measured:
+            return np, measured.batch[0]
         if advice is None:
-            return np, 32 if 32 in batches else batches[len(batches) // 2]
+            return np, USUAL_BATCH if USUAL_BATCH in batches else batches[len(batches) // 2]
         return np, advice.batch
 
     @property
@@ -238,8 +249,8 @@ class Parts:
             return f"{self._engine.title} {self._engine.why_not_tuned}"
         if part == "check" and self._tuning:
             return "" if self._tuning.decision == "use" else "the default is kept"
-        if part == "refine" and self._measurement:
-            return "" if is_open(self._measurement) else "every steady speedup is known within 5 %"
+        if part == "refine" and self._measurement and not is_open(self._measurement):
+            return f"every steady speedup is known within {format_share(PRECISION)}"
         if part == "strong":
             batch = self._target[1]
             if self._request.command and not uses_placeholder(self._request.command, "batch", "global_batch"):
@@ -265,7 +276,7 @@ class Parts:
                 place = traced_run(asked, progress)
                 found = explain([place])
                 assert isinstance(found, Explanation)
-                save(found, place / "explanation.json")
+                save(found, place / EXPLANATION)
             elif part == "tune":
                 self._tune(seconds)
             elif part == "check":
@@ -282,8 +293,7 @@ class Parts:
                 continue_measurement(self._folder / "measure", {**more, "budget_s": seconds}, progress)
         finally:
             self._learn()
-            if part in ("measure", "refine"):
-                self._correct_map()
+            self._correct_map()  # After every part: a map that failed before may come after the launches
 
     def _estimate(self) -> None:
         place, request = self._folder / "estimate", self._request
@@ -306,6 +316,7 @@ class Parts:
                 per_node=request.per_node,
                 threads_per_rank=request.threads_per_rank,
                 device=request.device,
+                env=request.env,
                 seconds=self._profile_s,
                 timeout_s=request.timeout_s,
                 folder=str(place),
@@ -325,7 +336,7 @@ class Parts:
                 steps=self._request.steps or _SURVEYED_STEPS,
                 env={**self._request.env, "SCALESCOPE_SURVEY": str(_SURVEY_AFTER)},
             )
-            measurement = self._launched(asked, place / "survey", {})
+            measurement = self._launched(asked, {})
             self._learn()
             if not self._engine.is_surveyed:
                 raise WorkFailed(
@@ -339,7 +350,9 @@ class Parts:
             }
             if not found:
                 made = max((run.steps for run in measurement.runs), default=0)
-                raise WorkFailed(f"no map: the script was not surveyed; it made {made} steps and the first 10 warm up")
+                raise WorkFailed(
+                    f"no map: the script was not surveyed; it made {made} steps and the first {_SURVEY_AFTER} warm up"
+                )
             profile = profile_of_script(self._request.what, found)
             save(profile, place / PROFILE)
             knobs = self._knobs
@@ -364,12 +377,11 @@ class Parts:
         if profile is not None:  # of a script, which chooses its device itself
             on_gpu = profile.kind == "gpu"
             backend = find_engine(knobs.engine).exchange(profile, knobs.values).backend
-        settings = resolve_here(self._measured(), self._folder)
         asked = ProbeRequest(
             backends=(backend,),
             hosts=request.hosts,
             slots=None if request.hosts else request.per_node if allocated_here() else most,
-            threads_per_rank=settings.threads_per_rank or 1,
+            threads_per_rank=self._plan.threads_per_rank or 1,
             device="cuda" if on_gpu else "cpu",
             seconds=self._probe_s,
             env=request.env,
@@ -379,14 +391,15 @@ class Parts:
         )
         return probe_cluster(asked, self._progress)
 
-    def _launched(self, request: MeasureRequest, place: Path, limits: dict[str, Any]) -> Measurement:
+    def _launched(self, request: MeasureRequest, limits: dict[str, Any]) -> Measurement:
         """Measure, or continue what is there."""
+        place = Path(request.folder)
         if (place / PLAN).exists():
             return continue_measurement(place, limits, self._progress)
         return measure(msgspec.structs.replace(request, **limits), self._progress)
 
     def _measure(self, seconds: float) -> None:
-        self._launched(self._measured(), self._folder / "measure", {"budget_s": seconds})
+        self._launched(self._measured(), {"budget_s": seconds})
 
     def _correct_map(self) -> None:
         """Let all launches so far check what was predicted, and correct the map by them before anybody sees it."""
@@ -432,11 +445,10 @@ class Parts:
         threads = values.pop(THREADS.name, self._plan.threads_per_rank)
         knobs = knob_texts(values)
         tuned = {"knobs": knobs, "threads_per_rank": None if threads is None else int(threads)}
-        alone: dict[str, Any] = {"np": (self._target[0],)}
         for launches in range(1, FEWEST_LAUNCHES + 1):
             for name, setting in (("default", {}), ("tuned", tuned)):
-                asked = self._measured(folder=f"check/{name}", **alone, **setting)
-                self._launched(asked, self._folder / "check" / name, {"launches": launches})
+                asked = self._measured(folder=f"check/{name}", np=(self._target[0],), **setting)
+                self._launched(asked, {"launches": launches})
 
 
 def is_open(measurement: Measurement) -> bool:
@@ -470,11 +482,8 @@ def _half_width(estimate: Estimate) -> float:
 
 
 def kept(path: Path, record_type: type[Any]) -> Any:
-    """A record that an earlier part left; None where there is none that can be read."""
-    try:
-        return load(path, record_type) if path.is_file() else None
-    except ScalescopeError:
-        return None
+    """A record that an earlier part left; None where there is none. One that cannot be read is refused."""
+    return load(path, record_type) if path.is_file() else None
 
 
 def _decoded(path: Path) -> dict[str, Any]:

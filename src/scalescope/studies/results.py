@@ -11,7 +11,6 @@ import msgspec
 from scalescope.diagnosis.sources import explain, explain_traces
 from scalescope.engines import exchanging, find_engine
 from scalescope.errors import ScalescopeError, UsageError
-from scalescope.estimation.estimate import CLUSTER, PREDICTION, PROFILE, STEP
 from scalescope.jobs.folders import mark_of
 from scalescope.logs.files import record_kind
 from scalescope.measurement.joining import Part, add_up, difference, join
@@ -19,6 +18,18 @@ from scalescope.measurement.scaling import scaling_of
 from scalescope.records.autotune import Autotune
 from scalescope.records.cluster_file import load_cluster
 from scalescope.records.explanation import TRACE_RECORD, Explanation, TraceFolder
+from scalescope.records.files import (
+    AUTOTUNE,
+    CLUSTER,
+    EXPLANATION,
+    MEASUREMENT,
+    PLAN,
+    PREDICTION,
+    PROFILE,
+    SCALING,
+    STEP,
+    TUNING,
+)
 from scalescope.records.job import Knobs
 from scalescope.records.prediction import Prediction
 from scalescope.records.profile import ModelProfile
@@ -33,7 +44,7 @@ from scalescope.records.tuning import Sample, Tuning
 from scalescope.simulator.step import predicted_step
 from scalescope.studies.compare import compare
 from scalescope.text import plain, plural
-from scalescope.tuner.journal import PLAN, RECORD, SAMPLES, TunePlan
+from scalescope.tuner.journal import SAMPLES, TunePlan
 from scalescope.tuner.settings import how_to_use
 
 _VERBS = ("estimate", "measure", "explain", "tune", "probe")  # Whose folders are read, and looked for one level down
@@ -166,7 +177,7 @@ def _with_study(own: Results, folder: Path) -> Results:
     plan = _plan(folder, StudyPlan)
     done = (RunInfo(verb="study", folder=str(folder), fingerprint=plan.fingerprint),) if plan else ()
     check, places = None, [folder / "check" / name for name in ("default", "tuned")]
-    if all((place / "measurement.json").is_file() for place in places):
+    if all((place / MEASUREMENT).is_file() for place in places):
         with suppress(ScalescopeError):
             check = compare(_own(places[0]), _own(places[1])).decisive[0]
     study = load(folder / STUDY, Study)
@@ -208,12 +219,12 @@ def _measured(folder: Path) -> Results:
         verb = mark_of(folder) or "measure"
         seed, fingerprint = plan.request.seed, plan.fingerprint
         found["done"] = (RunInfo(verb=verb, folder=str(folder), seed=seed, fingerprint=fingerprint),)
-    if (folder / "measurement.json").is_file():
-        measurement = load(folder / "measurement.json", Measurement)
+    if (folder / MEASUREMENT).is_file():
+        measurement = load(folder / MEASUREMENT, Measurement)
         if not measurement.quick:  # as launches that check an estimate are
             found |= {"measurement": measurement, "scaling": scaling_of(measurement)}
-    elif (folder / "scaling.json").is_file():
-        found["scaling"] = load(folder / "scaling.json", Scaling)
+    elif (folder / SCALING).is_file():
+        found["scaling"] = load(folder / SCALING, Scaling)
     elif plan and mark_of(folder) == "measure":
         again = f"scalescope measure --resume {shlex.quote(str(folder))}"
         found["missing"] = (f"no launch of {folder} has finished yet: {again}",)
@@ -226,24 +237,22 @@ def _explained(folder: Path) -> Results:
     found, batches = [], []
     for place in places:
         traced = (place / TRACE_RECORD).is_file()
-        if (place / "explanation.json").is_file():
-            found.append(load(place / "explanation.json", Explanation))
+        if (place / EXPLANATION).is_file():
+            found.append(load(place / EXPLANATION, Explanation))
         elif traced:
             found.append(explain_traces([place]))
         else:
             continue
         batches.append(load(place / TRACE_RECORD, TraceFolder).point.batch if traced else None)
-    logs: dict[str, Any] = (
-        {"autotune": load(folder / "autotune.json", Autotune)} if (folder / "autotune.json").is_file() else {}
-    )
+    logs: dict[str, Any] = {"autotune": load(folder / AUTOTUNE, Autotune)} if (folder / AUTOTUNE).is_file() else {}
     return Results(name=folder.name, explanations=tuple(found), traced_batches=tuple(batches), **logs)
 
 
 def _tuned(folder: Path) -> Results:
     plan = _plan(folder, TunePlan)
     done = (RunInfo(verb="tune", folder=str(folder), fingerprint=plan.fingerprint),) if plan else ()
-    if (folder / RECORD).is_file():
-        tuning = load(folder / RECORD, Tuning)
+    if (folder / TUNING).is_file():
+        tuning = load(folder / TUNING, Tuning)
         return Results(name=folder.name, tuning=tuning, settings=_settings(tuning), done=done)
     if not plan:
         return Results(name=folder.name)

@@ -22,14 +22,14 @@ from scalescope.jobs.request import check_batches, fields_of
 from scalescope.measurement.fingerprint import fingerprint_here
 from scalescope.measurement.resume import resumed_plan
 from scalescope.progress import Progress
-from scalescope.records.request import EstimateRequest, MeasureRequest, launch_of
+from scalescope.records.files import PLAN
+from scalescope.records.request import USUAL_BATCH, EstimateRequest, MeasureRequest, launch_of
 from scalescope.records.store import in_folder, load, save
 from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
 from scalescope.studies.budget import conduct, planned
 from scalescope.studies.parts import Parts
 from scalescope.units import doublings
 
-PLAN = "plan.json"
 _LONGEST_STEP = 1 / 200  # Of the budget: batches whose step takes longer are not in the map by themselves
 _FEWEST_BATCHES = 3
 
@@ -119,7 +119,7 @@ def resolve(request: StudyRequest, *, tries: bool = True) -> StudyPlan:
     asked = MeasureRequest(
         **launch_of(request),
         np=counts,
-        batch=request.batch[:1] or (() if request.command else (32,)),
+        batch=request.batch[:1] or (() if request.command else (USUAL_BATCH,)),
         engines=engines,
         threads_per_rank=request.threads_per_rank,
         steps=request.steps,

@@ -15,10 +15,11 @@ from scalescope.engines import DDP
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.jobs.folders import check_record, emptied, result_folder
 from scalescope.progress import Progress
+from scalescope.records.files import PLAN
 from scalescope.records.job import KnobValue
 from scalescope.records.store import load, save
 from scalescope.records.tuning import TuneRequest, Tuning
-from scalescope.tuner.journal import PLAN, TunePlan
+from scalescope.tuner.journal import TunePlan
 from scalescope.tuner.settings import fixed_knobs, knob_texts, read_found
 from scalescope.tuner.space import check_searched
 

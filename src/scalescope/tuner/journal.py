@@ -13,6 +13,7 @@ from scalescope import __version__
 from scalescope.errors import UsageError
 from scalescope.logs.autotune_log import is_autotune_log
 from scalescope.progress import Progress
+from scalescope.records.files import TUNING
 from scalescope.records.request import Fingerprint
 from scalescope.records.store import Record, append, save, writing
 from scalescope.records.tuning import (
@@ -34,7 +35,7 @@ from scalescope.tuner.space import Space
 from scalescope.tuner.tuner import Tuner
 from scalescope.units import times, with_error
 
-SAMPLES, RECORD, PLAN, LOG = "samples.jsonl", "tuning.json", "plan.json", "tune.csv"
+SAMPLES, LOG = "samples.jsonl", "tune.csv"
 _BEFORE = ("sample", "phase", "pair")
 _HEAD = [name.encode() for name in _BEFORE]
 _AFTER = ("step_ms", "error_ms", "speedup", "steps", "seconds", "predicted_ms", "cut", "decision")
@@ -154,7 +155,7 @@ class Journal:
             complete=complete,
             notes=tuple(self.notes),
         )
-        save(record, self._folder / RECORD)
+        save(record, self._folder / TUNING)
         return record
 
     def _cost(self, default_s: float | None, winner_s: float | None) -> TuningCost:

@@ -16,13 +16,14 @@ from scalescope.errors import UsageError, WorkFailed
 from scalescope.jobs.launch import launch
 from scalescope.jobs.plan import Settings, make_job
 from scalescope.progress import Progress
+from scalescope.records.files import TUNING
 from scalescope.records.job import Knobs
 from scalescope.records.run import Failure, Point, Run
 from scalescope.records.store import save, writing
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning, TuningCost, Values
 from scalescope.text import knob_name
 from scalescope.tuner.blocks import Block
-from scalescope.tuner.journal import RECORD, Journal, begin_search
+from scalescope.tuner.journal import Journal, begin_search
 from scalescope.tuner.search import OFFLINE, options_of
 from scalescope.tuner.settings import THREADS
 from scalescope.tuner.space import offline_space
@@ -202,7 +203,7 @@ def use_setting(
         cost=TuningCost(search_steps=0, confirm_steps=0, seconds=0.0, lost_s=0.0),
         notes=outcome.warnings,
     )
-    save(record, folder / RECORD)
+    save(record, folder / TUNING)
     return record
 
 

@@ -13,16 +13,17 @@ from scalescope.jobs.interpreter import why_not_live
 from scalescope.jobs.launch import check_reachable, check_requirements, launch_folder, rehearse
 from scalescope.jobs.masking import save_plan, shown_commands
 from scalescope.jobs.plan import Settings, launcher_of, make_job, points, resolve_here
-from scalescope.jobs.request import FEWEST_STEPS
 from scalescope.measurement.fingerprint import fingerprint_here
 from scalescope.measurement.resume import resumed_plan
 from scalescope.progress import Progress
+from scalescope.records.files import PLAN
 from scalescope.records.request import MeasureRequest, launch_of
 from scalescope.records.run import Point
 from scalescope.records.store import complete_lines, drop_torn_line, in_folder, load, load_lines, writing
 from scalescope.records.tuning import Method, Sample, TuneRequest, Tuning
+from scalescope.stats import FEWEST_STEPS
 from scalescope.text import knob_name
-from scalescope.tuner.journal import PLAN, SAMPLES, TunePlan
+from scalescope.tuner.journal import SAMPLES, TunePlan
 from scalescope.tuner.native import LOG as AUTOTUNE_LOG
 from scalescope.tuner.native import autotune_variables, tune_native, tune_native_by_relaunch
 from scalescope.tuner.offline import tune_offline, use_setting

@@ -9,6 +9,7 @@ import msgspec
 from scalescope.engines import ENGINES, find_engine
 from scalescope.engines.base import parse_value, short_value
 from scalescope.errors import UsageError
+from scalescope.records.files import TUNING
 from scalescope.records.job import Knob, KnobValue
 from scalescope.records.store import load, write_whole
 from scalescope.records.tuning import Tuning, Values
@@ -137,7 +138,7 @@ def shown_value(value: KnobValue) -> str:
 def read_found(path: Path) -> SettingsFile:
     """A setting found earlier: its file, a tuning.json, or the folder that holds them."""
     if path.is_dir():
-        inside = next((path / name for name in (YAML, "tuning.json") if (path / name).is_file()), None)
+        inside = next((path / name for name in (YAML, TUNING) if (path / name).is_file()), None)
         if inside is None:
             raise UsageError(f"there is no {YAML} in {plain(str(path))}: name a folder or a file of scalescope tune")
         path = inside

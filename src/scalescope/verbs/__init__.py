@@ -14,6 +14,7 @@ import msgspec
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.options import EMPTY, flags, read
 from scalescope.progress import Progress
+from scalescope.records.files import PLAN
 from scalescope.records.store import load
 from scalescope.records.submission import SUBMISSION, WAITING, Submission
 from scalescope.verbs.verb import Verb
@@ -65,7 +66,7 @@ def planned_request(verb: Verb, folder: Path) -> Any:
     with contextlib.suppress(ScalescopeError, msgspec.ValidationError):
         if (folder / SUBMISSION).is_file():
             return msgspec.convert(load(folder / SUBMISSION, Submission).asked, verb.request, strict=False)
-        return load(folder / "plan.json", verb.plan()).request if verb.plan else None
+        return load(folder / PLAN, verb.plan()).request if verb.plan else None
     return None
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from scalescope.options import read
 from scalescope.progress import Progress
+from scalescope.records.files import MEASUREMENT
 from scalescope.records.request import CompareRequest
 from scalescope.show import document_of
 from scalescope.verbs.verb import Ending, Screen, Verb, folder_command, from_here
@@ -28,7 +29,7 @@ def of_comparison(comparison: "Comparison", request: CompareRequest, _screen: Sc
     """Both on a page next; more launches first where nothing is decided and they can be had."""
     a, b = Path(request.a), Path(request.b)
     undecided = all(pair.verdict == "undecided" for pair in comparison.decisive)
-    if undecided and (b / "measurement.json").exists():
+    if undecided and (b / MEASUREMENT).exists():
         follow = folder_command("measure --resume", b, "--launches", "10")
     else:
         follow = folder_command("report", a, str(from_here(b)), "-o", "report.html")

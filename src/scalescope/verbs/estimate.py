@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalescope.records.files import PREDICTION, PROFILE, STEP
 from scalescope.records.request import EstimatePlan, EstimateRequest
 from scalescope.show import document_of
 from scalescope.units import format_seconds
@@ -43,7 +44,6 @@ def _plan_estimate(request: EstimateRequest) -> Iterable[str]:
 
 def of_prediction(prediction: "Prediction", request: EstimateRequest, screen: Screen) -> Ending:
     """The map."""
-    from scalescope.estimation.estimate import STEP
     from scalescope.records.store import load
     from scalescope.records.timeline import Timeline
 
@@ -66,7 +66,7 @@ def after_estimate(request: EstimateRequest, prediction: "Prediction", folder: P
         batch = advice.global_batch if advice.scaling == "strong" else advice.batch
         counts = (1, advice.np) if advice.np > 1 else (1,)
         return retyped("measure", request, np=counts, batch=batch, scaling=(advice.scaling,), **engine)
-    return retyped("estimate", request, profile=str(from_here(folder / "profile.json")), verify=2, **engine)
+    return retyped("estimate", request, profile=str(from_here(folder / PROFILE)), verify=2, **engine)
 
 
 VERB = Verb(
@@ -87,5 +87,5 @@ VERB = Verb(
     kept=lambda request, said: ", and what was finished is kept: type the same command to continue",
     end=of_prediction,
     plan=lambda: EstimatePlan,
-    record=kept("estimate.json", "scalescope.records.prediction.Prediction"),
+    record=kept(PREDICTION, "scalescope.records.prediction.Prediction"),
 )

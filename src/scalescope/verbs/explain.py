@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scalescope.errors import ScalescopeError, UsageError
 from scalescope.options import EMPTY, flags, read
 from scalescope.progress import Progress
+from scalescope.records.files import AUTOTUNE, EXPLANATION, MEASUREMENT, PLAN, SCALING
 from scalescope.records.request import ExplainRequest, Plan
 from scalescope.records.store import in_folder, load
 from scalescope.show import document_of
@@ -92,7 +93,7 @@ def _traced_in(path: str) -> Path:
     """The folder of the one launch that explain, or a study, traced into this folder; any other path as it is."""
     from scalescope.records.explanation import TRACE_RECORD
 
-    measured = (Path(path) / "measurement.json").is_file()
+    measured = (Path(path) / MEASUREMENT).is_file()
     traced = (
         []
         if measured
@@ -117,7 +118,7 @@ def _captured(folder: Path) -> "Explanation":
     from scalescope.records.explanation import Explanation
 
     place = _traced_in(str(folder))
-    return in_folder(load(place / "explanation.json", Explanation), place)
+    return in_folder(load(place / EXPLANATION, Explanation), place)
 
 
 def of_explanation(explanation: "Explanation", request: ExplainRequest, screen: Screen) -> Ending:
@@ -129,7 +130,7 @@ def of_explanation(explanation: "Explanation", request: ExplainRequest, screen: 
     def write() -> list[str]:
         said = ["Pictures and tables: add -o DIR"]
         if folder:
-            save(explanation, folder / "explanation.json")
+            save(explanation, folder / EXPLANATION)
             said = screen.files(document, folder)
         if request.export:
             said.append(f"Steps for Perfetto (ui.perfetto.dev) or chrome://tracing: {request.export}")
@@ -146,7 +147,7 @@ def request_behind(explanation: "Explanation", files: Sequence[Path]) -> "Measur
     from scalescope.records.request import MeasureRequest
 
     for place in [files[0], *files[0].absolute().parents][:4]:
-        if (place / "plan.json").is_file():
+        if (place / PLAN).is_file():
             from scalescope.jobs.masking import load_plan
 
             with contextlib.suppress(ScalescopeError):  # a plan of another verb, or one whose values are gone
@@ -178,7 +179,7 @@ def of_autotune(record: "Autotune", screen: Screen) -> Ending:
     def write() -> list[str]:
         if not folder:
             return []
-        save(record, folder / "autotune.json")
+        save(record, folder / AUTOTUNE)
         return [*screen.figures(document, folder), f"Records: {from_here(folder)}"]
 
     return Ending(document, " && ".join(next_commands(record)), write)
@@ -197,7 +198,7 @@ def of_scaling(scaling: "Scaling", request: ExplainRequest, screen: Screen) -> E
 
     def write() -> list[str]:
         if folder:
-            save(scaling, folder / "scaling.json")
+            save(scaling, folder / SCALING)
         said = screen.files(document, folder) if folder else []
         return [*said, *(f"{place.name}: {document_of(each).answer}" for place, each in traced.items())]
 
@@ -211,7 +212,7 @@ def _traces_of(files: Sequence[Path]) -> list[Path]:
     from scalescope.records.run import Measurement
 
     folder = files[0] if files[0].is_dir() else files[0].parent
-    file = folder / "measurement.json"
+    file = folder / MEASUREMENT
     if len(files) != 1 or not file.is_file() or files[0] not in (folder, file):
         return []
     traces = [folder / name for name in load(file, Measurement).traces]
@@ -243,7 +244,7 @@ def after_table(scaling: "Scaling", request: ExplainRequest) -> str:
     """More launches of a measurement; pictures of a table or of logs; then a measurement of one's own."""
     files = [Path(path) for path in request.paths]
     place = files[0] if files[0].is_dir() else files[0].parent
-    if scaling.source == "measurement" and (place / "plan.json").exists():
+    if scaling.source == "measurement" and (place / PLAN).exists():
         return folder_command("measure --resume", place, "--precision", "3%")
     if not request.folder:
         return retyped("explain", request, folder=f"results/{files[0].stem if len(files) == 1 else 'explain'}")

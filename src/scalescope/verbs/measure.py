@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalescope.records.files import MEASUREMENT, RUNS, SCALING
 from scalescope.records.request import EFFICIENCY_GOAL, MeasureRequest, Plan
 from scalescope.show import document_of
 from scalescope.verbs.verb import (
@@ -51,7 +52,7 @@ def _finished_launches(folder: Path) -> list[str]:
     from scalescope.records.store import load_lines
     from scalescope.units import format_rate, format_seconds
 
-    runs = load_lines(folder / "runs.jsonl", Run)
+    runs = load_lines(folder / RUNS, Run)
     rates = [f", {format_rate(run.throughput)} samples/s" if run.throughput else "" for run in runs]
     steps = [f"{run.point.label}: {format_seconds(run.step_s)} a step" for run in runs]
     return [f"{step}{rate}" for step, rate in zip(steps, rates, strict=True)]
@@ -68,7 +69,7 @@ def of_measurement(measurement: "Measurement", request: MeasureRequest, screen: 
     document = document_of(scaling, measurement=measurement)
 
     def write() -> list[str]:
-        save(scaling, folder / "scaling.json")
+        save(scaling, folder / SCALING)
         traces = [folder / path for path in measurement.traces]
         told = (trace_words(load(path / TRACE_RECORD, TraceFolder), str(from_here(path))) for path in traces)
         return [*screen.files(document, folder), *told]
@@ -109,6 +110,6 @@ VERB = Verb(
     _kept_of_measure,
     end=of_measurement,
     plan=lambda: Plan,
-    record=kept("measurement.json", "scalescope.records.run.Measurement"),
+    record=kept(MEASUREMENT, "scalescope.records.run.Measurement"),
     finished=_finished_launches,
 )

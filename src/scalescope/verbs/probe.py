@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from scalescope import host
 from scalescope.engines import USUAL, engine_of_backend
+from scalescope.records.files import CLUSTER
 from scalescope.records.job import Host
 from scalescope.records.request import ProbeRequest
 from scalescope.records.store import in_folder
@@ -36,18 +37,16 @@ def _plan_probe(request: ProbeRequest) -> Iterable[str]:
 
 
 def _probed(folder: Path) -> "Cluster":
-    from scalescope.estimation.probe import CLUSTER_FILE
     from scalescope.records.cluster_file import load_cluster
 
-    return in_folder(load_cluster(folder / CLUSTER_FILE), folder)
+    return in_folder(load_cluster(folder / CLUSTER), folder)
 
 
 def of_cluster(cluster: "Cluster", request: ProbeRequest, screen: Screen) -> Ending:
     """End with what a probe found."""
-    from scalescope.estimation.probe import CLUSTER_FILE
 
     folder, document = folder_of(cluster), document_of(cluster)
-    file = from_here(folder / CLUSTER_FILE)
+    file = from_here(folder / CLUSTER)
     engine = engine_of_backend(cluster.costs[0].backend if cluster.costs else request.backends[0])
     options = "" if engine is USUAL else f" --engine {engine.name}"
     options += " --device cpu" if request.device == "cpu" else ""  # otherwise a GPU that is here would be profiled

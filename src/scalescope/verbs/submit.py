@@ -18,6 +18,7 @@ from scalescope.jobs.own_ranks import is_launch_line
 from scalescope.launchers.torchrun import TORCHRUN
 from scalescope.options import typed, typed_limits
 from scalescope.progress import Progress
+from scalescope.records.files import PLAN
 from scalescope.records.site import Site, load_site
 from scalescope.records.store import load, writing
 from scalescope.records.study import StudyRequest
@@ -40,7 +41,7 @@ def submit_verb(verb: Verb, request: Any, progress: Progress) -> Any:
     with result_folder(verb.name, request.folder) as folder:
         jobs = Jobs(verb, folder, _submission(verb, request, folder))
         before = load(folder / SUBMISSION, Submission) if (folder / SUBMISSION).exists() else None
-        if (before and before.open_jobs) or (folder / "plan.json").exists():
+        if (before and before.open_jobs) or (folder / PLAN).exists():
             raise UsageError(f"{folder} already holds results: resume them with {jobs.resume}, or choose another -o")
         _write_variables(getattr(request, "env", {}), folder)
         jobs.enqueue(_scripts(verb, request, folder))
@@ -102,7 +103,7 @@ def collected(jobs: Jobs, limits: dict[str, Any], progress: Progress) -> Any:
 def _missing(jobs: Jobs, limits: dict[str, Any]) -> list[Script]:
     """Scripts for what is missing: those that did not end well once more, or where something was begun the rest."""
     verb, folder, submission = jobs.verb, jobs.folder, jobs.submission
-    if verb.resume is None or not (folder / "plan.json").exists():
+    if verb.resume is None or not (folder / PLAN).exists():
         failed = {job.script: job for job in submission.jobs if not (job.ended and job.ended.state == "done")}
         return [Script(job.script, job.what, job.nodes, (folder / name).read_text()) for name, job in failed.items()]
     if submission.asked.get("per_point"):  # points of jobs that did not run are not in the plan yet

@@ -15,6 +15,7 @@ from scalescope.errors import ScalescopeError, StoppedWaiting, Terminated, Usage
 from scalescope.jobs.output import last_lines
 from scalescope.launchers.runner import uninterrupted, uninterrupted_until_done
 from scalescope.progress import Progress
+from scalescope.records.files import PLAN
 from scalescope.records.store import in_folder, load, save, writing
 from scalescope.records.submission import SUBMISSION, JobState, Submission, SubmittedJob
 from scalescope.schedulers import find_scheduler
@@ -243,7 +244,7 @@ class Jobs:
         state = job.ended
         assert state
         output, kept = self._output(job), ""
-        if self.verb.resume and (self.folder / "plan.json").exists():
+        if self.verb.resume and (self.folder / PLAN).exists():
             kept = f"; what was finished is kept; resume with: {self.resume}"
         name = f"job {job.id}" + (f" ({job.what})" if job.what else "")
         where = f" on {state.nodes}" if state.nodes else ""

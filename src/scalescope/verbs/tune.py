@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalescope.records.files import TUNING
 from scalescope.records.tuning import TuneRequest
 from scalescope.show import document_of
 from scalescope.verbs.verb import (
@@ -112,5 +113,5 @@ VERB = Verb(
     _kept_of_tune,
     end=of_tuning,
     plan=lambda: import_module("scalescope.tuner.journal").TunePlan,
-    record=kept("tuning.json", "scalescope.records.tuning.Tuning"),
+    record=kept(TUNING, "scalescope.records.tuning.Tuning"),
 )
