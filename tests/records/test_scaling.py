@@ -1,5 +1,6 @@
 """Speedups with their intervals, the fastest batch, and engines against each other, worked out by hand."""
 
+import math
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ def found(*points: ScalingPoint, np: int | None = 1) -> BestBatch:
 
 def test_below_five_repetitions_there_is_the_median_and_the_range() -> None:
     assert estimate([4.0, 1.0, 2.0]) == Estimate(value=2.0, low=1.0, high=4.0, interval="range", count=3)
-    assert estimate([1.0, 2.0, 4.0, 8.0]) == Estimate(value=3.0, low=1.0, high=8.0, interval="range", count=4)
+    assert estimate([1.0, 2.0, 4.0, 8.0]) == Estimate(value=math.sqrt(8), low=1.0, high=8.0, interval="range", count=4)
 
 
 def test_from_five_repetitions_on_there_is_the_geometric_mean_and_a_t_interval() -> None:
@@ -149,7 +150,7 @@ def test_rounds_tell_batches_apart_that_intervals_do_not() -> None:
 
 def test_points_are_compared_within_rounds_that_both_have() -> None:
     one, other = point(rates={1: 30.0, 2: 80.0, 4: 1.0}), point(rates={1: 10.0, 2: 20.0, 3: 1.0})
-    assert compared(one, other) == Estimate(value=3.5, low=3.0, high=4.0, count=2)
+    assert compared(one, other) == Estimate(value=math.sqrt(12), low=3.0, high=4.0, count=2)
     assert compared(one, point(rates={9: 1.0})) is None
 
 
@@ -179,3 +180,11 @@ def test_engines_are_set_against_each_other_where_they_made_the_same_steps_toget
     of_another = curve(point("horovod", 2, 8, 400, rates={1: 400.0}), own="ddp")
     others = [other_size, other_kind, other_batch, other_round, unknown, nameless, alone, of_another]
     assert [engine_ratios([engine("ddp", 100), other]) for other in others] == [()] * len(others)
+
+
+def test_the_ratio_of_two_launches_each_is_that_of_their_rates() -> None:
+    alone, both = (548.0, 1121.0), (1250.0, 885.0)
+    ratio = estimate([two / one for one, two in zip(alone, both, strict=True)])
+    rates = [each.value for each in (estimate(alone), estimate(both)) if each]
+    assert ratio
+    assert ratio.value == pytest.approx(rates[1] / rates[0])

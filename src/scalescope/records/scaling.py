@@ -1,7 +1,8 @@
 """Scaling of a training: speedups, efficiency and losses, from measurements, tables or logs alike."""
 
+import math
 from collections.abc import Sequence
-from statistics import median
+from statistics import median_high, median_low
 from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
@@ -44,12 +45,16 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate(values: Sequence[float | None], *, target: float | None = None) -> Estimate | None:
-    """The geometric mean with a t-interval from 5 repetitions on, below that the median and the range."""
+    """The geometric mean with a t-interval from 5 repetitions on, below that the median and the range.
+
+    The median of an even number is the geometric mean of the two in the middle: of two launches each, the ratio is then
+    that of their rates.
+    """
     known = [value for value in values if value is not None and value > 0]
     if not known:
         return None
     found = of_logarithms(known, target=target)
-    value = median(known) if found.is_range else found.middle
+    value = _median(known) if found.is_range else found.middle
     return Estimate(value=value, low=found.low, high=found.high, interval=found.kind, count=len(known))
 
 
@@ -59,8 +64,13 @@ def estimate_apart(ones: Sequence[float | None], others: Sequence[float | None])
     if not known or not rest:
         return None
     found = of_ratio(known, rest)
-    value = median(known) / median(rest) if found.is_range else found.middle
+    value = _median(known) / _median(rest) if found.is_range else found.middle
     return Estimate(value=value, low=found.low, high=found.high, interval=found.kind, count=min(len(known), len(rest)))
+
+
+def _median(values: Sequence[float]) -> float:
+    low, high = median_low(values), median_high(values)
+    return low if low == high else math.sqrt(low * high)
 
 
 class BreakEven(msgspec.Struct, frozen=True, kw_only=True):
