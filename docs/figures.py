@@ -132,7 +132,7 @@ def annotated_map(prediction: Prediction) -> dict[str, Any]:
     assert best is not None
     light, dark = "#ffffff", "#111111"
     words = [
-        (9, 40, "9 GPUs need a second node: slower than 8 up to batch 112", light),
+        (9, 40, "9 GPUs need a second node: slower than 8 up to batch 72", light),
         (8, 40, "8 GPUs of one node: the exchange is hidden", light),
         (22, 152, "larger batches: more compute for the same messages", dark),
         (best.np - 1, best.batch - 64, f"recommended: {best.np} x {best.batch}", dark),
