@@ -63,6 +63,8 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
     _called.clear()
+    if NOTES:
+        sys.settrace(_note)  # Python takes it away where it raises, as in a test that nests too deep
     began = time.monotonic()
     try:
         return (yield)

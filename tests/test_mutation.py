@@ -146,8 +146,13 @@ from scalescope.sums import count, total
 def sum_of_two():
     return total(2, 1)
 
+def nested():
+    nested()
+
 def test_numbers_are_summed(sum_of_two):
-    assert sum_of_two
+    assert sum_of_two + count(2)
+    with pytest.raises(RecursionError):
+        nested()
 
 def test_total(sum_of_two):
     assert sum_of_two == 3

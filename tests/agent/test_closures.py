@@ -1,16 +1,18 @@
 """What a closure does inside Optimizer.step is forward and backward, in traces and in marks."""
 
+import json
 from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from scalescope.agent.marks import Marks
 from scalescope.intervals import between, common
 from scalescope.traces.kineto.reading import read
 from scalescope.traces.marks import read_marks
 from watched import BEGINNING, Forked
-
-pytestmark = pytest.mark.launches
 
 CLOSURE = """
 model = torch.nn.Sequential(*(torch.nn.Linear(128, 128) for _ in range(6)))
@@ -38,6 +40,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forked]:
         yield traced
 
 
+@pytest.mark.launches
 @pytest.mark.parametrize("kind", list(OPTIMIZERS))
 def test_a_closure_is_compute_and_not_the_optimizer(traced: Forked, kind: str) -> None:
     assert len(traced(BEGINNING + CLOSURE.replace("OPTIMIZER", OPTIMIZERS[kind])).steps()) == 9
@@ -56,3 +59,20 @@ def test_a_closure_is_compute_and_not_the_optimizer(traced: Forked, kind: str) -
     stepping = between(marks.optimizer, marks.starts_s, marks.ends_s)
     assert np.all(stepping > 0)
     assert stepping.sum() < 0.6 * (marks.ends_s - marks.starts_s).sum()
+
+
+def test_what_lies_between_two_closures_is_the_optimizer_and_the_loss_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls take 1 s each, with 1 s between them: forward from 1 to 2, backward from 3 to 4, and so on."""
+    marks = Marks(str(tmp_path))
+    marks.open(rank=0, world_size=1, host="a", engine="none", device="cpu")
+    seconds = count(1)
+    monkeypatch.setattr("scalescope.agent.marks.now", lambda: next(seconds) * 10**9)
+    for part in ("forward", "backward") * 2:
+        marks.timed(part, lambda: None)()
+    marks.optimizer(0, 9 * 10**9)
+    marks.step(0, 0, 9 * 10**9, traced=True)
+    marks.flush()
+    line = json.loads((tmp_path / "marks-rank0.jsonl").read_text().splitlines()[-1])
+    assert [[end // 10**9 for end in span] for span in line["optimizer"]] == [[0, 1], [4, 5], [8, 9]]

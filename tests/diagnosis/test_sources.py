@@ -192,6 +192,10 @@ def test_testing_that_the_log_tells_is_part_of_no_step(tmp_path: Path) -> None:
     assert steps(told) == pytest.approx(steps(untouched), abs=1e-5)
     assert "testing after 2 epochs, as the log tells it, is part of no step" in told.notes
     assert [epoch.steps for epoch in told.epochs] == [20, 20, 19]
+    last = told.steps[40:]
+    covered_s = last[-1].start_s + last[-1].parts.step_s - last[0].start_s
+    exposed_s = sum(step.parts.exposed_s or 0.0 for step in last)
+    assert told.epochs[-1].exposed_share == pytest.approx(exposed_s / covered_s)
     for step in told.steps:
         parts = (step.parts.exposed_s, step.parts.other_s)
         assert sum(part or 0.0 for part in parts) == pytest.approx(step.parts.step_s)

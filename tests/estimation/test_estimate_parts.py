@@ -1,6 +1,7 @@
 """An estimate from its request to its files; a profile, a probe and launches are played."""
 
 import platform
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from scalescope.estimation import estimate as estimating
 from scalescope.estimation import places
 from scalescope.estimation.estimate import checked, dry_run, estimate
 from scalescope.estimation.profile_blocks import ProfileTask, Sharding
+from scalescope.estimation.script import dry_run_script
 from scalescope.jobs.interpreter import torch_version
 from scalescope.jobs.rank_program import starting_s
 from scalescope.records.cluster import Cluster
@@ -210,6 +212,16 @@ def test_a_dry_run_lists_the_parts_of_an_estimate(tmp_path: Path, machine: Machi
     known = dry_run(msgspec.structs.replace(asked, step_time={8: 0.02, 16: 0.03}))
     assert known[0] == "profile of mlp: by --step-time"
     assert machine.tasks == []
+
+
+def test_a_dry_run_of_a_script_lists_its_runs_and_refuses_a_check_without_a_size_to_launch(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    asked = EstimateRequest(command=(sys.executable, str(tmp_path / "train.py")), np=(1, 2, 4), verify=2)
+    lines = dry_run_script(asked)
+    assert lines[0].startswith("as rank 0 of 1: ")
+    assert {"map: 3 numbers of processes", "verified: 2 cells, 3 launches each"} < {*lines}
+    with pytest.raises(UsageError, match="--verify needs a size of 2 or more processes"):
+        dry_run_script(msgspec.structs.replace(asked, np=(1,)))
 
 
 def numbers(tmp_path: Path, slots: int, nodes: int = 1, **more: Any) -> list[str]:

@@ -41,6 +41,7 @@ APPEARS = "; the excess appears at {} processes and does not grow: a one-time co
     ("excess", "said"),
     [
         ({1: 5.0}, "5 s at np 1"),
+        ({1: 0.5, 2: 10.0, 4: 20.0}, "500 ms at np 1, 10 s at np 2 and 20 s at np 4"),
         ({1: 0.5, 2: 22.2, 4: 21.9}, "500 ms at np 1, 22.2 s at np 2 and 21.9 s at np 4" + APPEARS.format(2)),
         ({1: 0.0, 2: 0.5, 4: 20.0}, "0 us at np 1, 500 ms at np 2 and 20 s at np 4" + APPEARS.format(4)),
         ({1: 0.5, 2: 2.9, 4: 5.0}, "500 ms at np 1, 2.9 s at np 2 and 5 s at np 4"),

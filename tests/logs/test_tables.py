@@ -97,6 +97,11 @@ def test_a_growing_rate_is_a_total(table) -> None:
     assert "examples_per_s_per_worker" in said(scaling)
 
 
+def test_the_curve_of_the_widest_range_of_sizes_says_whose_a_rate_is(table) -> None:
+    scaling = table("scaling,gpus,images/s\nstrong,4,900\nstrong,8,1000\nweak,1,200\nweak,4,800\n")
+    assert "the rate is 200 at np 1 and 800 at np 4: read as the total of all" in said(scaling)
+
+
 @pytest.mark.parametrize(("name", "at_8"), [("images_per_s_per_gpu", 1360), ("examples_per_s_total", 170)])
 def test_a_rate_named_per_worker_or_total_is_taken_as_such(table, name: str, at_8: float) -> None:
     scaling = table(f"gpus,{name}\n1,200\n8,170\n")

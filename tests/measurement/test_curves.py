@@ -8,6 +8,7 @@ from observed import observation
 
 from scalescope.measurement.curves import Frame, make_curve
 from scalescope.measurement.observation import Observation
+from scalescope.measurement.verdict import what_stands_out
 from scalescope.records.scaling import LOSSES
 
 SECONDS = st.floats(0.01, 50)
@@ -68,6 +69,18 @@ def test_break_even_is_where_both_end_together(base_fixed: float, more: float, g
 def test_a_slower_size_never_breaks_even() -> None:
     point = make_curve([observation(1, 10, fixed=1), observation(2, 9, fixed=2)], FRAME).points[1]
     assert point.break_even["train"].value is None
+
+
+def test_a_pace_that_start_up_cost_eats_up_stands_out() -> None:
+    def told(launch_s: float) -> tuple[str, ...]:
+        base, own = observation(1, 10, warmup=1, launch=0), observation(2, 20, warmup=1, launch=launch_s)
+        return what_stands_out([make_curve([base, own], FRAME)])
+
+    assert told(49.0) == ()
+    assert told(60.0) == (
+        "2 processes finished this job later than 1 (0.91x end to end) although their steady pace was 2.00x; it pays "
+        "from 1,200 samples on (one launch each; launches differ)",
+    )
 
 
 def test_rounds_are_compared_with_themselves() -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from scalescope.stats import (
     PREDICTED,
+    crossing,
     fit_line,
     is_autocorrelated,
     normal_width,
@@ -131,3 +132,10 @@ def test_autocorrelated_values_are_found_with_few_false_alarms() -> None:
     assert found(5, 0.8) > 0.15
     assert found(20, 0.8) > 0.85
     assert not is_autocorrelated([1.0] * 6)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize(("cost", "gain", "middle"), [(10.0, 2.0, 5.0), (-10.0, 2.0, 0.0), (10.0, -2.0, None)])
+def test_a_cost_is_made_up_for_after_cost_over_gain(count: int, cost: float, gain: float, middle: float | None) -> None:
+    found = crossing([cost] * count, [gain] * count)
+    assert (found.middle, found.low, found.high) == (middle, middle, middle)

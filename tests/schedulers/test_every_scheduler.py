@@ -58,8 +58,9 @@ def test_what_is_asked_for_is_in_the_script_and_what_is_not_is_not(scheduler: Sc
     script = scheduler.script(job())
     for word in ("project1", "gpu", "a100:4", "01:30:00", "cuda/12.4", "COLOUR='blue sky'", "--exclusive"):
         assert word in script
+    assert ". '/results/a b/env.sh'" in scheduler.script(job(variables="/results/a b/env.sh"))
     bare = scheduler.script(job(site=Site()))
-    for word in ("account", "partition", "gpu", "time", "module", "cpus"):
+    for word in ("--env", "account", "partition", "gpu", "time", "module", "cpus"):
         assert word not in bare.lower()
 
 
@@ -223,6 +224,12 @@ def test_a_refusal_is_in_slurms_own_words_with_the_setting_to_change(errors: str
 )
 def test_a_time_limit_is_written_in_whole_minutes(seconds: float, clock: str) -> None:
     assert f"#SBATCH --time={clock}\n" in find_scheduler("slurm").script(job(site=Site(time_s=seconds)))
+
+
+def test_a_job_starts_once_in_its_folder_and_its_output_lies_with_the_results() -> None:
+    script = find_scheduler("slurm").script(job(folder="/results/100% a"))
+    for option in ("no-requeue", 'chdir="/home/of mine"', 'output="/results/100%% a/job-%j.out"'):
+        assert f"#SBATCH --{option}\n" in script
 
 
 def test_a_job_may_wait_for_another_one() -> None:

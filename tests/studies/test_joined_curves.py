@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import made_explanation
 import msgspec
 import pytest
 from made_results import MACHINE
@@ -29,6 +30,7 @@ def part(
     host: RankHost = HOST,
     steps: int = 20,
     job: str = "",
+    launcher: str = "torchrun",
     changes: dict[str, Any] = {},  # noqa: B006
     **request: Any,
 ) -> Path:
@@ -46,7 +48,7 @@ def part(
             Plan(request=MeasureRequest(**asked), cwd="/", since_ns=0, fingerprint=here, steps=steps),
             folder / "plan.json",
         )
-        save(of_runs(runs), folder / "measurement.json")
+        save(msgspec.structs.replace(of_runs(runs), launcher={"ddp": launcher}), folder / "measurement.json")
     return folder
 
 
@@ -70,6 +72,17 @@ def test_folders_of_separate_jobs_make_one_curve(tmp_path: Path) -> None:
     assert told["launches"][0]["hosts"][0] == {**msgspec.to_builtins(HOST), "gpus": ("H100", "H100"), "ranks": (0,)}
     (document,) = report_json([found], tmp_path, None)["results"]
     assert [point["np"] for point in document["points"]] == [1, 2, 4]
+
+
+def test_measurements_with_traces_make_one_curve_too(tmp_path: Path) -> None:
+    paths = [part(tmp_path / f"np{np}", np) for np in (1, 2)]
+    for path in paths:
+        save(made_explanation.ddp(), path / "explanation.json")
+    (found,) = read_results(paths)
+    assert found.kinds == {"scaling", "explanation"}
+    assert len(found.explanations) == 2
+    assert found.scaling
+    assert [point.np for point in found.scaling.curves[0].points] == [1, 2]
 
 
 def test_every_job_that_measured_the_baseline_is_compared_with_its_own(tmp_path: Path) -> None:
@@ -125,3 +138,6 @@ def test_differences_that_leave_steady_speedups_alone_are_named(tmp_path: Path) 
     (found,) = read_results([part(tmp_path / "a", 1, 2), part(tmp_path / "b", 1, 4, steps=40)])
     assert found.scaling
     assert "launches in b make 40 steps and those in a 20: compare steady speedups" in found.scaling.warnings[0]
+    (found,) = read_results([part(tmp_path / "c", 1, 2), part(tmp_path / "d", 1, 4, launcher="mpirun")])
+    assert found.scaling
+    assert "d was started by mpirun and c by torchrun: compare steady speedups" in found.scaling.warnings[0]

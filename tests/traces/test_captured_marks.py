@@ -88,6 +88,24 @@ def operators(first: int, begins: float) -> list[dict[str, Any]]:
     return events
 
 
+def test_what_a_closure_does_inside_the_optimizers_step_is_compute(tmp_path: Path) -> None:
+    names: dict[str, tuple[float, float, str]] = {
+        "Optimizer.step#LBFGS.step": (5, 40, "user_annotation"),
+        "Optimizer.zero_grad#LBFGS.zero_grad": (6, 1, "user_annotation"),
+        "aten::mm": (10, 5, "cpu_op"),
+        "autograd::engine::evaluate_function: MmBackward0": (15, 10, "cpu_op"),
+        "aten::add_": (30, 5, "cpu_op"),
+    }
+    events = operators(0, 0.0)[::3]
+    for step in range(STEPS):
+        for name, (begin_ms, lasts_ms, category) in names.items():
+            times = {"ts": (step * STEP_S + begin_ms * 1e-3) * 1e6, "dur": lasts_ms * 1e3}
+            events.append({"ph": "X", "pid": 1, "tid": 1, "name": name, "cat": category, **times})
+    trace = read(trace_file(tmp_path / "closure.json", events))
+    assert trace.parts.compute == pytest.approx(np.full(STEPS, 0.015), abs=1e-4)
+    assert trace.parts.optimizer == pytest.approx(np.full(STEPS, 0.021), abs=1e-4)
+
+
 @pytest.mark.parametrize(("first", "begins"), [(0, 0.0), (20, 0.006)])
 def test_the_first_step_of_all_begins_with_its_first_batch_and_others_where_they_were_marked(
     tmp_path: Path, first: int, begins: float

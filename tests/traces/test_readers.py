@@ -152,10 +152,11 @@ def test_a_reader_alone_says_which_files_are_its_own(tmp_path: Path, monkeypatch
         READERS[0], kind="made up", endings=(".made",), recognises=lambda beginning: beginning.startswith(b"MADE")
     )
     monkeypatch.setattr("scalescope.traces.readers.READERS", (*READERS, made_up))
-    for name, text in (("rank0.made", b"MADE up"), ("rank1.made", b"nonsense"), ("other.txt", b"MADE up")):
+    texts = {"rank0.made": b"MADE up", "rank1.made": b"nonsense", "rank2.made": b"", "other.txt": b"MADE up"}
+    for name, text in texts.items():
         (tmp_path / name).write_bytes(text)
     assert [path.name for path, _ in traces_in(tmp_path)] == ["rank0.made"]
-    assert unread_in(tmp_path) == ["'rank1.made' is not a trace"]
+    assert unread_in(tmp_path) == ["'rank1.made' is not a trace", "'rank2.made' is empty"]
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

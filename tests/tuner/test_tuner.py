@@ -40,8 +40,8 @@ def test_without_predictions_the_search_moves_outwards_from_the_default(seed: in
     training = Training(DEEP, seed)
     outcome = training.tune(None).outcome()
     assert DEEP(outcome.values) < 0.085
-    second = float(training.asked[1].values.get("bucket_cap_mb", 25.0))
-    assert 4 <= second <= 50
+    first = next(each for each in training.asked if each.phase == "search")
+    assert 4 <= float(first.values.get("bucket_cap_mb", 25.0)) <= 50
 
 
 def test_a_best_default_is_kept_in_spite_of_predictions() -> None:

@@ -31,7 +31,7 @@ def as_typed_here(words: Sequence[str], command: tuple[str, ...]) -> tuple[list[
         ours |= dict.fromkeys(option.opt.horovodrun, option.flag)
     knobs = {f"--{knob.name.replace('_', '-')}": knob for engine in ENGINES.values() for knob in engine.knobs}
     switches = {
-        flag.replace("--", prefix, 1): f"{knob.name}={value}"
+        flag.replace("--", prefix): f"{knob.name}={value}"
         for flag, knob in knobs.items()
         for prefix, value in (("--", "true"), ("--no-", "false"))
         if knob.type == "bool"
