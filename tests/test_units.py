@@ -57,7 +57,7 @@ def test_numbers_are_shortened_for_people() -> None:
         "12.3 ms",
         "4.2 us",
     ]
-    assert format_bytes(3 * 1024**3) == "3 GiB"
+    assert [format_bytes(size * 1024**2) for size in (3072, 1010, 1.5)] == ["3 GiB", "1,010 MiB", "1.5 MiB"]
     assert [unit_of(value) for value in (1, 0.999, 0.001, 0.000999)] == [
         ("s", 1.0),
         ("ms", 1e3),

@@ -189,9 +189,9 @@ def format_bytes(count: float) -> str:
     """A size in binary units."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
-            return f"{count:.3g} {unit}"
+            return f"{digits(count)} {unit}"
         count /= 1024
-    return f"{count:.3g} TiB"
+    return f"{digits(count)} TiB"
 
 
 def doublings(largest: int) -> tuple[int, ...]:
