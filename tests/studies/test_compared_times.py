@@ -271,7 +271,7 @@ def test_logs_of_other_numbers_of_processes_are_sent_to_explain() -> None:
         for each in (one, two)
         if each.scaling
     ]
-    with pytest.raises(UsageError, match=r"1.log is of 1, 2.log of 2 processes: scalescope explain 1.log 2.log puts"):
+    with pytest.raises(UsageError, match=r"1.log is of 1, 2.log of 2 processes: scalescope explain A B p"):
         compare(*logs)
 
 

@@ -1,7 +1,6 @@
 """Two results side by side: the times that both have, how they differ, and whether that is more than noise."""
 
 import math
-import shlex
 from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import NamedTuple
@@ -81,10 +80,8 @@ def _nothing_in_common(a: Results, b: Results) -> str:
     if a.scaling and b.scaling and a.scaling.source == b.scaling.source == "logs":
         first, second = (", ".join(map(str, sorted(_counts(each.scaling)))) for each in (a, b) if each.scaling)
         if first != second:
-            both = f"scalescope explain {shlex.quote(plain(a.name))} {shlex.quote(plain(b.name))}"
-            return (
-                f"{plain(a.name)} is of {first}, {plain(b.name)} of {second} processes: {both} puts them on one curve"
-            )
+            sizes = f"{plain(a.name)} is of {first}, {plain(b.name)} of {second} processes"
+            return f"{sizes}: scalescope explain A B puts them together"
     return (
         f"{plain(a.name)} ({_holds(a)}) and {plain(b.name)} ({_holds(b)}) have no time in common: "
         "compare results of the same verb, or an estimate with a measurement"
