@@ -2,11 +2,13 @@
 
 import gzip
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from scalescope.diagnosis.sources import explain_traces
+from scalescope.show import document_of
 from scalescope.show.explanation import engine_words
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
@@ -103,3 +105,22 @@ def test_what_the_engine_does_not_send_is_named_and_advised_otherwise() -> None:
     assert not [each for each in alone.findings if "no_sync" in each.change]
     own = explain_traces([TRACES / "kineto" / "nccl"])
     assert engine_words(own) == "ddp over nccl on cuda"
+
+
+def test_files_of_a_folder_that_are_no_traces_are_counted(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        name = f"rank{rank}.json.gz"
+        shutil.copy(TRACES / "kineto" / "gloo_small" / name, tmp_path / name)
+    assert not explain_traces([tmp_path]).notes
+    for name in ("train.log", "table.csv", ".hidden"):
+        (tmp_path / name).write_text("x")
+    assert explain_traces([tmp_path]).notes == (f"2 other files of {tmp_path.name} passed over: no traces",)
+
+
+def test_shares_of_other_bases_name_them() -> None:
+    """The answer's shares are of the mean step over ranks; findings of one rank, or of the median step, say so."""
+    explanation = explain_traces([TRACES / "kineto" / "gloo_small"])
+    assert "A traced 29.8 ms step (27.6 ms in the mean) is" in document_of(explanation).answer
+    told = {finding.id: finding.sentence for finding in explanation.findings}
+    assert "7.37 ms of a step (30 % of rank 1's step," in told["exposed_communication"]
+    assert told["uneven_ranks"].endswith("(median over steps).")

@@ -3,14 +3,19 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import scalescope
 from measurement.observed import launch, measurement
 from scalescope.errors import UsageError
 from scalescope.logs.sources import explain, recognise
+from scalescope.logs.tables import read_table
 from scalescope.measurement.scaling import scaling_of
+from scalescope.records.request import ExplainRequest
 from scalescope.records.store import save
+from scalescope.show import document_of
+from scalescope.verbs.explain import after_table
 
 TABLE = "np,train_s\n1,100\n2,60\n4,40\n"
 LOG = "".join(f"Epoch {number}: 10.0 s\n" for number in range(1, 6))
@@ -46,7 +51,7 @@ def test_a_result_folder_stands_for_its_measurement(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('{"kind": "tuning"}', "'x.json' holds a scalescope 'tuning': name "),
+        ('{"kind": "tuning"}', "'x.json' is a scalescope tuning already: scalescope report "),
         ('{"traceEvents": []}', "'x.json' is JSON of another program: name "),
         ("damaged", "'x.json' is JSON of another program: name "),
     ],
@@ -81,3 +86,26 @@ def test_a_table_is_read_as_a_curve(tmp_path: Path) -> None:
     found = explain([written(tmp_path / "t.csv", TABLE)])
     assert found.source == "table"
     assert [point.np for point in found.curves[0].points] == [1, 2, 4]
+
+
+def test_the_headline_of_a_table_is_of_the_curve_that_is_shown() -> None:
+    scaling = read_table(Path(__file__).parents[2] / "examples" / "data" / "mlp-two-cores.csv")
+    told = document_of(scaling)
+    assert told.answer.startswith("Weak scaling, ddp, batch 256 each: 2 processes reach 1.44x")
+    assert [row.point.batch for row in told.brief[0].rows] == [256, 256]
+
+
+def test_next_command_repeats_the_training_that_a_record_knows() -> None:
+    """A table knows no training; a measurement's record knows a model, or the script with its options."""
+    measured = read_table(Path(__file__).parents[2] / "examples" / "data" / "mlp-two-cores.csv")
+    request = ExplainRequest(paths=("x.json",), folder="out")
+    assert after_table(measured, request) == "scalescope measure --np 1,2 -- COMMAND"
+    told = [
+        after_table(msgspec.structs.replace(measured, source="measurement", what=what), request)
+        for what in ("cnn", "train.py --lr 1e-3", "sh run.sh")
+    ]
+    assert told == [
+        "scalescope measure cnn --np 1,2",
+        "scalescope measure --np 1,2 -- python train.py --lr 1e-3",
+        "scalescope measure --np 1,2 -- sh run.sh",
+    ]

@@ -117,7 +117,8 @@ def test_the_sentence_tells_parts_and_the_largest_gain() -> None:
     assert "waiting for rank 1, 10 % transfer)" in many
     assert "waiting for other ranks" in sentence(ddp(2, straggler=None)), "nobody is named"
     assert sentence(bare_horovod()) == (
-        "A traced 50 ms step is 18 % exposed communication (4 % waiting for other ranks, 14 % transfer) "
+        "A traced 50 ms step (54 ms in the mean) is "
+        "18 % exposed communication (4 % waiting for other ranks, 14 % transfer) "
         "and 82 % unknown (a horovod timeline alone does not tell it) "
         "(communication that may be hidden: 11 %). Nothing stands out."
     )

@@ -29,7 +29,7 @@ ORDER = [
     "Prediction and how wrong it was",
     "Weak and strong scaling",
     "One step of all ranks",
-    "Where a steady step goes, in % of it",
+    "Where a steady step goes",
     "What to change, the largest gain first",
     "Tuning",
     "Links",
@@ -126,7 +126,7 @@ def test_the_first_screen_has_the_words_that_the_verb_ends_with(verb: str) -> No
     with_page = page_of(*on_page([Results(name="x", **{field: (record,) if several else record},
                                  traced_batches=(None,) * several, follow="next --it")]))  # fmt: skip
     first = Read(with_page[: with_page.index("<nav")]).text
-    for words in (told.answer, *told.reasons, *told.warnings, told.do, "next --it"):
+    for words in (told.answer, *map(capital, told.reasons), *told.warnings, told.do, "next --it"):
         assert " ".join(words.split()) in first
 
 

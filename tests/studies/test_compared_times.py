@@ -15,6 +15,7 @@ from scalescope.records.comparison import Comparison, Pair
 from scalescope.records.results import Results
 from scalescope.records.scaling import Curve, Estimate, Scaling, ScalingPoint
 from scalescope.records.tuning import Sample, Tuning, Values
+from scalescope.show import document_of
 from scalescope.studies.compare import TOLERANCE, compare
 
 ONCE = "fewer than 3 launches each: repeat with --launches 5"
@@ -209,12 +210,69 @@ def test_a_map_is_compared_with_a_measurement_of_its_own_engine() -> None:
     turned = compare(seen, guessed).pairs
     assert {(pair.what, pair.b, pair.a) for pair in turned} == {(pair.what, pair.a, pair.b) for pair in pairs}
     assert whats(compare(guessed, guessed)) == [
-        "weak scaling, 1 process, batch 8",
-        "weak scaling, 2 processes, batch 8 each",
-        "weak scaling, 2 processes, batch 16 each",
+        "predicted step, weak scaling, 1 process, batch 8",
+        "predicted step, weak scaling, 2 processes, batch 8 each",
+        "predicted step, weak scaling, 2 processes, batch 16 each",
     ]
     with pytest.raises(UsageError, match="have no time in common"):
         compare(guessed, measured(point(about(2.0)), kind="strong"))
+
+
+def mapped(name: str = "map", **more: Any) -> Results:
+    prediction = made_predictions.predicted(counts=(2,), batches=(8, 16))
+    return Results(name=name, prediction=msgspec.structs.replace(prediction, **more))
+
+
+@pytest.mark.parametrize(
+    ("more", "note"),
+    [
+        ({"cluster": "other.toml"}, "they are predicted for different machines or threads: map for cluster.toml"),
+        ({"threads_per_rank": 4}, "they are predicted for different machines or threads: map for cluster.toml"),
+        ({"doubts": ("busy",)}, "b: its prediction is not to be trusted: busy"),
+    ],
+)
+def test_predictions_of_other_machines_or_not_to_be_trusted_decide_nothing(more: dict[str, Any], note: str) -> None:
+    fast = tuple(
+        msgspec.structs.replace(cell, step_s=cell.step_s / 9, low_s=cell.low_s / 9, high_s=cell.high_s / 9)
+        for cell in made_predictions.predicted(counts=(2,), batches=(8, 16)).cells
+    )
+    assert {pair.verdict for pair in compare(mapped(), mapped("b", cells=fast)).pairs} == {"faster"}
+    other = compare(mapped(), mapped("b", cells=fast, **more))
+    assert {pair.verdict for pair in other.pairs} == {"undecided"}
+    assert other.notes[0].startswith(note)
+    assert document_of(other).answer.startswith("Not decided: predicted step, weak scaling")
+
+
+def test_what_was_measured_goes_before_a_prediction_of_the_same_setting() -> None:
+    study = msgspec.structs.replace(mapped("study"), scaling=measured(point(about(9.0))).scaling)
+    pairs = compare(mapped(), study).pairs
+    assert [(pair.what, pair.b == 9.0) for pair in pairs] == [
+        ("weak scaling, 2 processes, batch 8 each", True),
+        ("predicted step, weak scaling, 2 processes, batch 16 each", False),
+    ]
+
+
+def test_nothing_is_decided_where_one_side_is_not_certain() -> None:
+    sure = measured(point(about(1.0)), name="a")
+    doubt = "Not certain: other programs took 2 of 2 cores. No interval covers that: repeat it while nothing else runs."
+    slow = measured(point(about(2.0)), name="b")
+    assert slow.scaling
+    busy = msgspec.structs.replace(slow, scaling=msgspec.structs.replace(slow.scaling, doubt=doubt))
+    assert compare(sure, slow).slower
+    for both in (compare(sure, busy), compare(busy, sure)):
+        assert [pair.verdict for pair in both.pairs] == ["undecided"]
+        assert f"b: {doubt}" in document_of(both).answer
+
+
+def test_logs_of_other_numbers_of_processes_are_sent_to_explain() -> None:
+    one, two = (measured(point(None, np=np), name=f"{np}.log") for np in (1, 2))
+    logs = [
+        msgspec.structs.replace(each, scaling=msgspec.structs.replace(each.scaling, source="logs"))
+        for each in (one, two)
+        if each.scaling
+    ]
+    with pytest.raises(UsageError, match=r"1.log is of 1, 2.log of 2 processes: scalescope explain A B p"):
+        compare(*logs)
 
 
 def test_a_batch_that_is_not_known_is_no_cells() -> None:

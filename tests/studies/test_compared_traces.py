@@ -11,6 +11,7 @@ from scalescope.errors import UsageError
 from scalescope.records.comparison import Pair
 from scalescope.records.explanation import Explanation, Finding, StepAccount
 from scalescope.records.results import Results
+from scalescope.records.scaling import Curve, Estimate, Scaling, ScalingPoint
 from scalescope.records.timeline import Breakdown
 from scalescope.stats import MEASURED, t_width
 from scalescope.studies.compare import compare
@@ -61,14 +62,31 @@ def test_a_steps_interval_is_that_of_the_means_of_its_blocks() -> None:
     assert [ratio.low, ratio.value, ratio.high] == pytest.approx([1 / (1 + half), 1.0, 1 / (1 - half)], rel=1e-4)
 
 
-def test_five_steady_steps_decide_and_four_do_not() -> None:
-    slow = traced(9.0, *[2.0] * 5, warmup=1, accounting=parts(2.0))
-    assert (step(EXACT, slow).verdict, step(EXACT, slow).note) == ("slower", "")
-    short = msgspec.structs.replace(slow, warmup_steps=2)
-    assert (step(EXACT, short).verdict, step(EXACT, short).note) == (
+def test_one_traced_launch_decides_nothing_however_many_steps_it_has() -> None:
+    slow = traced(9.0, *[2.0] * 50, warmup=1, accounting=parts(2.0))
+    both = compare(of(EXACT), of(slow))
+    assert {(pair.verdict, pair.note) for pair in both.pairs} == {
+        ("undecided", "one traced launch each, and launches differ: measure both with --launches 5")
+    }
+    assert not both.slower
+    short = msgspec.structs.replace(slow, steps=slow.steps[:5])
+    assert (step(short, EXACT).verdict, step(short, EXACT).note) == (
         "undecided",
         "fewer than 5 steady steps: trace more",
     )
+
+
+def test_measured_steps_of_the_same_setting_decide() -> None:
+    step_s = Estimate(value=1.0, low=1.0, high=1.0, interval="t", count=5)
+    point = ScalingPoint(engine="ddp", np=2, batch=8, step_s=step_s)
+    curve = Curve(engine="ddp", scaling="weak", baseline_np=None, points=(point,))
+    scaling = Scaling(what="cnn", source="measurement", curves=(curve,))
+    one, two = (msgspec.structs.replace(of(each), scaling=scaling) for each in (EXACT, traced(*[2.0] * 5)))
+    both = compare(one, two)
+    assert [(pair.what, pair.verdict) for pair in both.decisive] == [("step of 2 x ddp, batch 8 each", "same")]
+    assert both.pairs[1].what == "traced step of 2 ranks, ddp over gloo"
+    other = msgspec.structs.replace(two, traced_batches=(16,))
+    assert "step of 2 ranks, ddp over gloo" in {pair.what for pair in compare(one, other).decisive}
 
 
 def test_ranks_are_averaged_step_by_step_in_the_order_of_steps() -> None:
@@ -136,7 +154,8 @@ def test_a_part_of_nothing_is_nothing() -> None:
 
 def test_the_last_trace_of_each_is_compared() -> None:
     slow = traced(*[2.0] * 5)
-    assert compare(of(slow, EXACT), of(EXACT, slow)).pairs[0].verdict == "slower"
+    pair = compare(of(slow, EXACT), of(EXACT, slow)).pairs[0]
+    assert (pair.a, pair.b) == (1.0, 2.0)
 
 
 def test_a_trace_without_steps_has_nothing_to_compare() -> None:

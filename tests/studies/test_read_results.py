@@ -79,7 +79,7 @@ def test_results_of_one_kind_or_of_another_training_stand_apart(tmp_path: Path) 
     own = folder_of(tmp_path / "d", "tune", tuning=made_tunings.two_hosts("cnn"))
     assert [each.name for each in read_results([first, again, other])] == ["a", "b", "c"]
     assert [(each.name, len(each.kinds)) for each in read_results([first, other, own])] == [("a", 2), ("c", 1)]
-    with pytest.raises(UsageError, match="name results: a folder of scalescope estimate, measure, explain or tune"):
+    with pytest.raises(UsageError, match="a folder of scalescope estimate, measure, explain, tune or study"):
         read_results([])
 
 

@@ -28,7 +28,7 @@ from scalescope.records.profile import ModelProfile
 from scalescope.records.scaling import Scaling
 from scalescope.records.store import load, writing
 from scalescope.records.timeline import Span
-from scalescope.text import plain
+from scalescope.text import plain, plural
 from scalescope.traces.export import HEAD, export
 from scalescope.traces.nccl_log import is_nccl_log, read_nccl_log
 
@@ -147,8 +147,22 @@ def explain_traces(
         _export(job, export_to)
     if network is not None:
         explanation = msgspec.structs.replace(explanation, network=network)
+    explanation = msgspec.structs.replace(explanation, notes=(*explanation.notes, *_passed_over(paths)))
     case = Case(explanation, job, replay_of(job, explanation))
     return msgspec.structs.replace(explanation, findings=find(case))
+
+
+def _passed_over(paths: Sequence[Path]) -> list[str]:
+    """How many files of a folder that a user named are neither traces nor reported as unreadable."""
+    told = []
+    for folder in paths:
+        if not folder.is_dir() or (folder / TRACE_RECORD).is_file():
+            continue
+        files = [file for file in folder.iterdir() if file.is_file() and not file.name.startswith(".")]
+        others = len(files) - len(traces_in(folder)) - len(unread_in(folder))
+        if others > 0:
+            told.append(f"{plural(others, 'other file')} of {plain(folder.name)} passed over: no traces")
+    return told
 
 
 def _holds_traces(path: Path) -> bool:

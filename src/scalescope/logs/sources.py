@@ -1,5 +1,6 @@
 """Detects the kind of each path that a user names, and reads it."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from scalescope.records.store import load
 from scalescope.text import plain
 
 _RECORDS = (MEASUREMENT, SCALING)  # What a result folder holds, the more telling first
+_OF_REPORT = ("prediction", "explanation", "tuning", "autotune")  # Answers, of which nothing is left to explain
 _RECORD_ENDINGS = (".json", ".jsonl")
 _TABLE_ENDINGS = (".csv", ".tsv")
 
@@ -53,6 +55,9 @@ def recognise(path: Path) -> str:
         kind = record_kind(path)
         if kind in ("measurement", "scaling"):
             return kind
+        if kind in _OF_REPORT:
+            shown = f"scalescope report {shlex.quote(plain(str(path)))}"
+            raise UsageError(f"'{plain(path.name)}' is a scalescope {kind} already: {shown} shows it")
         holds = f"holds a scalescope '{plain(kind, 30)}'" if kind else "is JSON of another program"
         raise UsageError(f"'{plain(path.name)}' {holds}: name {UNDERSTOOD}")
     is_table = path.suffix.lower() in _TABLE_ENDINGS or any(map(is_heading, beginning.splitlines()))

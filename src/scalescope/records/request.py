@@ -511,7 +511,15 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
             argument=True,
         ),
     ]
-    page: A[str, Opt("The page (default: report.html in the first result folder).", FILE, "-o", short="--output")] = ""
+    page: A[
+        str,
+        Opt(
+            "The page (default: report.html in the first result folder, of a file in this one).",
+            FILE,
+            "-o",
+            short="--output",
+        ),
+    ] = ""
     figures: A[str, Opt("Write every figure there as PDF, SVG and PNG.", FILE, metavar="DIR")] = ""
     tables: A[str, Opt("Write tables there as LaTeX and CSV.", FILE, metavar="DIR")] = ""
     proposal: A[str, Opt("Write one PDF page for an allocation: speedups over nodes, plot, method.", FILE)] = ""

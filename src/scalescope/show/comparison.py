@@ -21,11 +21,11 @@ _COLUMNS = (
 def document(comparison: Comparison) -> Document:
     """Slower, faster or the same; the part that changed most, and findings that came or went."""
     parts = [pair for pair in comparison.pairs if pair.is_part]
-    changed = [part for part in parts if part.verdict in ("slower", "faster")]
     why = [
-        f"{plain(part.what, 100)}: {format_seconds(part.a)} before, {format_seconds(part.b)} now"
-        for part in sorted(changed, key=lambda part: -abs(part.b - part.a))[:1]
-    ]
+        f"{plain(part.what, 100)} differs most: {format_seconds(part.a)} in A, {format_seconds(part.b)} in B"
+        for part in sorted(parts, key=lambda part: -abs(part.b - part.a))
+        if part.a != part.b and not part.what.startswith("traced step")
+    ][:1]
     order = list(_WORDS)
     whole = sorted(comparison.decisive, key=lambda pair: (order.index(pair.verdict), -_value(pair)))
     title = f"{plain(comparison.a, 60)} (A) against {plain(comparison.b, 60)} (B): above 1, B is slower"
@@ -62,7 +62,7 @@ def sentence(comparison: Comparison) -> str:
     if by["undecided"]:
         widest = max(by["undecided"], key=lambda pair: pair.ratio.high if pair.ratio else 0.0)
         why = widest.note or f"the interval reaches over {tolerance}; more launches or steps make it narrower"
-        return f"Not decided: {takes(widest)}; {why}{counts}."
+        return f"Not decided: {takes(widest)}; {why.removesuffix('.')}{counts}."
     return f"{b} is the same within {tolerance}: {plural(len(pairs), 'time')} compared."
 
 

@@ -23,6 +23,7 @@ _MOST_FILES, _MOST_LINES, _MOST_ROWS = 3, 4, 8  # Names of files, changes and ot
 _VISIBLE = 0.005  # Parts below it would read 0 %
 _CLEAR_GAIN = 0.2  # From here on one digit after the point says enough
 _WORTH_A_LINE = 1.2  # A first step shorter than this many steady ones is not reported
+_MEAN_IS_APART = 0.03  # Of the median step, from which on the answer names both: shares are of the mean
 _NOISE = 0.02  # An overhead below this is within the noise
 _STEPS_FROM = {
     "marks": "the profiler's step marks",
@@ -57,7 +58,7 @@ def document(explanation: Explanation) -> Document:
             [
                 Section("traces", "What was read", facts=[*_reading(explanation), *([] if whole else notes)]),
                 Section("step", "One step of all ranks"),
-                Section("accounting", "Where a steady step goes, in % of it", tables=tables),
+                Section("accounting", "Where a steady step goes", tables=tables),
                 Section(
                     "horovod",
                     "Horovod, per step",
@@ -110,7 +111,8 @@ def sentence(explanation: Explanation) -> str:
         under = f" (communication {name}: {format_share(hidden if hidden >= _VISIBLE else possibly)})"
     step = explanation.step_s if explanation.step_s is not None else parts.step_s
     traced = "" if explanation.traced_step_s is not None else "traced "
-    goes = f"A {traced}{format_seconds(step)} step is {listed(told)}{under}."
+    mean = f" ({format_seconds(parts.step_s)} in the mean)" if abs(parts.step_s / step - 1) >= _MEAN_IS_APART else ""
+    goes = f"A {traced}{format_seconds(step)} step{mean} is {listed(told)}{under}."
     return f"{_with_gain(findings[0], explanation)}. {goes}" if findings else f"{goes} Nothing stands out."
 
 
@@ -271,7 +273,7 @@ def _accounting(explanation: Explanation, whole: Breakdown, notes: Sequence[str]
     def bar(row: _Row) -> list[Bar]:
         return [Bar(part.letter, part.share(row.parts) or 0.0, part.colour) for part in shown]
 
-    told = ["all: mean over ranks and steps" if several else "mean over steps"]
+    told = [("all: mean over ranks and steps" if several else "mean over steps") + ", parts in % of the step"]
     told[0] += f"; the median step takes {format_seconds(explanation.step_s)}" if explanation.step_s else ""
     absent = [part.name for part in PARTS if part.seconds(whole) is None]
     told += [f"not told by this source, and in other: {', '.join(absent)}"] if absent else []

@@ -98,7 +98,7 @@ def as_markdown(document: Document) -> str:
 
 def full_caption(table: Table) -> str:
     """The caption, and how to read the cells."""
-    return f"{table.caption} {capital(table.key)}." if table.key else table.caption
+    return f"{table.caption.removesuffix('.')}. {capital(table.key)}." if table.key else table.caption
 
 
 def _markdown_table(table: Table) -> str:

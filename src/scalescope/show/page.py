@@ -189,8 +189,9 @@ def _rendered(chapters: Sequence[Laid], compared: Laid | None, script: str) -> s
 
     figures = [figure for group in _figure_groups(chapters, compared) for figure in group]
     names = list(dict.fromkeys(chapter["title"] for chapter in chapters))
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_harmless)
-    return template.from_string(file("page.html")).render(
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_harmless)
+    environment.filters["capital"] = capital
+    return environment.from_string(file("page.html")).render(
         title=" and ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} more",
         version=__version__,
         chapters=chapters,

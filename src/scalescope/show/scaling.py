@@ -352,7 +352,7 @@ def sentence(scaling: Scaling) -> str:
 
 def _of_runs(scaling: Scaling) -> str:
     """Speedups in a table or logs, those of the most processes."""
-    curve = scaling.curves[0]
+    curve = told_curve(scaling) or scaling.curves[0]  # the one whose table comes next
     point = largest(curve)
     if point is None or not point.speedup:
         return "There is nothing to compare with: add what other numbers of processes gave."

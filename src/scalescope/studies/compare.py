@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import NamedTuple
 
+import msgspec
+
 from scalescope.errors import UsageError
 from scalescope.records.comparison import TOLERANCE, Comparison, Pair, Ratio, Verdict
 from scalescope.records.explanation import Explanation
@@ -21,6 +23,7 @@ _FEWEST_OF_A_RANGE = 3  # Launches below which a range says nothing
 _BLOCKS = 10  # Into which the steps of a trace are cut: neighbouring steps are alike
 _VISIBLE = 0.005  # Parts below it in both steps are left out
 _ONCE = "fewer than 3 launches each: repeat with --launches 5"
+_ONE_TRACE = "one traced launch each, and launches differ: measure both with --launches 5"
 _NO_SPREAD = "no spread is known"
 
 
@@ -52,20 +55,41 @@ def compare(a: Results, b: Results, tolerance: float = TOLERANCE) -> Comparison:
     if a.scaling and b.scaling:
         pairs += _matched(*_of_scalings(a.scaling, b.scaling), tolerance)
     if a.explanations and b.explanations:
-        pairs += _of_traces(a.explanations[-1], b.explanations[-1], tolerance)
+        pairs += _of_traces(a, b, tolerance)
         notes += _findings(a.explanations[-1], b.explanations[-1])
-    if a.prediction and b.prediction and not (a.scaling and b.scaling):  # what was launched decides
-        pairs += _matched(_cells(a.prediction), _cells(b.prediction), tolerance)
     if a.tuning and b.tuning:
         pairs += _matched(_tuned(a.tuning), _tuned(b.tuning), tolerance)
-    if not pairs and a.prediction and b.scaling:
-        pairs += _matched(_cells(a.prediction), _as_cells(b.scaling, a.prediction.engine), tolerance)
-    elif not pairs and a.scaling and b.prediction:
-        pairs += _matched(_as_cells(a.scaling, b.prediction.engine), _cells(b.prediction), tolerance)
+    launched = a.scaling and b.scaling  # which decides
+    if (a.prediction and b.prediction and not launched) or (not pairs and (a.prediction or b.prediction)):
+        predicted, why = _of_predictions(a, b, tolerance)
+        pairs += predicted
+        notes += why
     if not pairs:
-        raise UsageError(f"{plain(a.name)} ({_holds(a)}) and {plain(b.name)} ({_holds(b)}) have no time in common: "
-                         "compare results of the same verb, or an estimate with a measurement")  # fmt: skip
+        raise UsageError(_nothing_in_common(a, b))
+    doubts = [f"{plain(each.name, 60)}: {each.scaling.doubt}" for each in (a, b) if each.scaling and each.scaling.doubt]
+    pairs = _undecided(pairs, " ".join(doubts))
     return Comparison(a=a.name, b=b.name, tolerance=tolerance, pairs=tuple(pairs), notes=tuple(notes))
+
+
+def _undecided(pairs: list[Pair], why: str) -> list[Pair]:
+    """The same pairs, of which none decides where there is a reason."""
+    return [msgspec.structs.replace(each, verdict="undecided", note=why) for each in pairs] if why else pairs
+
+
+def _nothing_in_common(a: Results, b: Results) -> str:
+    if a.scaling and b.scaling and a.scaling.source == b.scaling.source == "logs":
+        first, second = (", ".join(map(str, sorted(_counts(each.scaling)))) for each in (a, b) if each.scaling)
+        if first != second:
+            sizes = f"{plain(a.name)} is of {first}, {plain(b.name)} of {second} processes"
+            return f"{sizes}: scalescope explain A B puts them together"
+    return (
+        f"{plain(a.name)} ({_holds(a)}) and {plain(b.name)} ({_holds(b)}) have no time in common: "
+        "compare results of the same verb, or an estimate with a measurement"
+    )
+
+
+def _counts(scaling: Scaling) -> set[int]:
+    return {point.np for curve in scaling.curves for point in curve.points}
 
 
 def _holds(results: Results) -> str:
@@ -173,6 +197,34 @@ def _as_cells(scaling: Scaling, engine: str) -> Times:
     }
 
 
+def _of_predictions(a: Results, b: Results, tolerance: float) -> tuple[list[Pair], list[str]]:
+    """Cells that both know, by what was measured before what was predicted; and why they cannot be compared."""
+    known = next(each.prediction for each in (a, b) if each.prediction)
+    cells = [_cells(each.prediction) if each.prediction else {} for each in (a, b)]
+    launched = [_as_cells(each.scaling, known.engine) if each.scaling else {} for each in (a, b)]
+    first, second = (predicted | measured for predicted, measured in zip(cells, launched, strict=True))
+    names = {what: what if any(what in each for each in launched) else f"predicted step, {what}" for what in first}
+    pairs = [_pair(names[what], first[what], second[what], tolerance) for what in first if what in second]
+    notes = [
+        f"{plain(each.name, 60)}: its prediction is not to be trusted: {plain('; '.join(each.prediction.doubts), 200)}"
+        for each in (a, b)
+        if each.prediction and each.prediction.doubts
+    ]
+    why = "a prediction is not to be trusted" if notes else ""
+    if _machine(a) != _machine(b) and all(map(_machine, (a, b))):
+        why = "they are predicted for different machines or threads"
+        notes.append(f"{why}: {plain(a.name, 60)} for {_machine(a)}, {plain(b.name, 60)} for {_machine(b)}")
+    return _undecided(pairs, why), notes if pairs else []
+
+
+def _machine(results: Results) -> str:
+    """What a prediction is for: `cpu-4x2, 2 nodes, 4 threads a process`; empty where there is none."""
+    if not (prediction := results.prediction):
+        return ""
+    size = f"{plural(prediction.nodes, 'node')} of {plural(prediction.slots_per_node, 'process')}"
+    return f"{plain(prediction.cluster, 60)} ({size}, {plural(prediction.threads_per_rank, 'thread')} each)"
+
+
 def _cells(prediction: Prediction) -> Times:
     return {
         _cell_name(cell.scaling, cell.np, cell.batch, cell.engine): Timed(cell.step_s, cell.low_s, cell.high_s)
@@ -200,16 +252,35 @@ def _tuned(tuning: Tuning) -> Times:
     return found
 
 
-def _of_traces(a: Explanation, b: Explanation, tolerance: float) -> list[Pair]:
-    """The step, and its parts that can be seen, in one accounting."""
+def _of_traces(first: Results, second: Results, tolerance: float) -> list[Pair]:
+    """The step, and its parts that can be seen, in one accounting; one launch each, which decides nothing.
+
+    Where both measured the step too, the traced one is a part: what was measured decides.
+    """
+    a, b = first.explanations[-1], second.explanations[-1]
     if a.accounting is None or b.accounting is None:
         return []
-    pairs = [_pair(f"step of {_job(a, b)}", _part(a, "step_s"), _part(b, "step_s"), tolerance)]
+    measured = _is_measured(first) and _is_measured(second)
+    what = f"{'traced ' if measured else ''}step of {_job(a, b)}"
+    pairs = [_pair(what, _part(a, "step_s"), _part(b, "step_s"), tolerance, is_part=measured)]
     for part in parts_of([a.accounting, b.accounting]):
         shares = part.share(a.accounting), part.share(b.accounting)
         if None not in shares and max(share or 0.0 for share in shares) >= _VISIBLE:
             pairs.append(_pair(part.name, _part(a, part.field), _part(b, part.field), tolerance, is_part=True))
     return pairs
+
+
+def _is_measured(results: Results) -> bool:
+    """True if steps of the setting of the last trace were measured too."""
+    if not results.scaling:
+        return False
+    trace, batch = results.explanations[-1], results.traced_batches[-1]
+    ranks = trace.world_size or len(trace.ranks)
+    return any(
+        point.step_s and point.np == ranks and point.engine == trace.engine and batch in (None, point.batch)
+        for curve in results.scaling.curves
+        for point in curve.points
+    )
 
 
 def _job(a: Explanation, b: Explanation) -> str:
@@ -223,7 +294,7 @@ def _job(a: Explanation, b: Explanation) -> str:
 
 
 def _part(explanation: Explanation, field: str) -> Timed:
-    """The mean over steady steps and ranks; its interval is that of the means of blocks of steps."""
+    """The mean over steady steps and ranks; its interval, of blocks of steps, does not hold how launches differ."""
     whole: Breakdown = explanation.accounting  # type: ignore[assignment]  # its caller has looked
     mean = float(getattr(whole, field) or 0.0)
     by_step: dict[int, list[float]] = {}
@@ -235,7 +306,7 @@ def _part(explanation: Explanation, field: str) -> Timed:
     if len(blocks) < FEWEST:
         return Timed(mean, mean, mean, f"fewer than {FEWEST} steady steps: trace more")
     half = half_width(blocks)
-    return Timed(mean, max(mean - half, 1e-12), mean + half)
+    return Timed(mean, max(mean - half, 1e-12), mean + half, _ONE_TRACE)
 
 
 def _findings(a: Explanation, b: Explanation) -> list[str]:

@@ -48,7 +48,7 @@ from scalescope.tuner.journal import SAMPLES, TunePlan
 from scalescope.tuner.settings import how_to_use
 
 _VERBS = ("estimate", "measure", "explain", "tune", "probe")  # Whose folders are read, and looked for one level down
-_NAMES = "a folder of scalescope estimate, measure, explain or tune, or files that scalescope explain reads"
+_NAMES = "a folder of scalescope estimate, measure, explain, tune or study, or files that scalescope explain reads"
 RECORDS: dict[str, type[Any]] = {
     "prediction": Prediction,
     "measurement": Measurement,

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -249,7 +250,12 @@ def after_table(scaling: "Scaling", request: ExplainRequest) -> str:
     if not request.folder:
         return retyped("explain", request, folder=f"results/{files[0].stem if len(files) == 1 else 'explain'}")
     counts = sorted({point.np for curve in scaling.curves for point in curve.points})
-    return f"scalescope measure --np {','.join(map(str, counts))} -- {COMMAND}"
+    np, training = ["--np", ",".join(map(str, counts))], scaling.what.split()
+    if scaling.source not in ("measurement", "quick") or not training:
+        return shlex.join(["scalescope", "measure", *np, "--", COMMAND])
+    if len(training) == 1 and not training[0].endswith(".py"):  # a model
+        return shlex.join(["scalescope", "measure", *training, *np])
+    return shlex.join(["scalescope", "measure", *np, "--", *["python"] * training[0].endswith(".py"), *training])
 
 
 def _end(record: Any, request: ExplainRequest, screen: Screen) -> Ending:

@@ -112,6 +112,9 @@ def exposed_communication(case: Case) -> Finding | None:
     if won < NOTEWORTHY:
         return None
     many = (case.explanation.world_size or 2) > 1
+    whole = case.explanation.accounting  # the answer's shares are of this mean over ranks
+    is_own = whole is not None and format_share(sent_s(whole) / whole.step_s) != format_share(share)
+    of_whom = f" of rank {rank}'s step" if is_own and len(ranks) > 1 else ""
     whose = ""
     if len(by_operation) > 1:
         most = max(by_operation, key=lambda name: by_operation[name])
@@ -120,7 +123,7 @@ def exposed_communication(case: Case) -> Finding | None:
     fewer = "" if of_others or not engine.fewer_exchanges else f"Fewer exchanges: {engine.fewer_exchanges}; or a"
     return Finding(
         id="exposed_communication",
-        sentence=f"{what} {format_seconds(exposed_s)} of a step ({format_share(share)}{whose}){hidden}.",
+        sentence=f"{what} {format_seconds(exposed_s)} of a step ({format_share(share)}{of_whom}{whose}){hidden}.",
         evidence={
             "exposed": format_seconds(exposed_s),
             **{f"exposed {name}": format_seconds(seconds) for name, seconds in by_operation.items()},

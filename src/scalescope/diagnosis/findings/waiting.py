@@ -24,6 +24,7 @@ _DOES = {
     "optimizer": "spends {} in its optimizer",
     "other": "is busy with something else for {}",
 }
+_APART = 0.03  # Of the mean wait, from which on a median is called one
 _WORTH_NAMING = 0.3  # Of the wait that an excess of one rank explains, before it is named
 
 
@@ -128,9 +129,11 @@ def uneven_ranks(case: Case) -> Finding | None:
         excess = {each.rank: _excess(case, each.rank) for each in case.explanation.per_rank}
         busiest = max(excess, key=lambda rank: excess[rank][1] - excess[rank][2], default=0)
         look = _does_more(case, busiest, lost)
+    mean = case.explanation.accounting and case.explanation.accounting.waiting_s
+    base = " (median over steps)" if mean and abs(lost / mean - 1) >= _APART else ""  # the answer's share is of means
     return Finding(
         id="uneven_ranks",
-        sentence=f"Ranks wait {format_seconds(lost)} a step for each other{for_whom}.",
+        sentence=f"Ranks wait {format_seconds(lost)} a step for each other{for_whom}{base}.",
         evidence={
             **({"wait for the last rank, by size": waits} if waits else {}),
             **(
