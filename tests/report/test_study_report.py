@@ -2,15 +2,19 @@
 
 import json
 from pathlib import Path
+from statistics import median
 
+import made_explanation
 import msgspec
 import pytest
 from made_results import folder_of, folders, with_steady
 from made_scalings import measured
+from made_tunings import two_hosts
 from test_measurement import measurement, run
 
 from scalescope.errors import UsageError
 from scalescope.jobs.folders import result_folder
+from scalescope.measurement.scaling import scaling_of
 from scalescope.records.prediction import Check
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.results import Results
@@ -22,6 +26,7 @@ from scalescope.show.page import page_of
 from scalescope.show.scaling import same_point
 from scalescope.show.study import method_words, on_page, setting_of
 from scalescope.studies.results import read_results
+from scalescope.units import format_seconds
 from scalescope.verbs.report import with_commands
 
 PARTS = (
@@ -266,3 +271,46 @@ def test_strong_scaling_that_was_measured_stands_in_the_answer(tmp_path: Path) -
     weak = document_of(msgspec.structs.replace(results, scaling=measured(batches=(32,), kinds=("weak",))))
     assert "Strong" not in weak.answer
     assert weak.json()["answer"]["strong"] is None
+
+
+def test_compute_that_takes_longer_than_a_step_of_one_process_is_the_reason() -> None:
+    def of(rate: float) -> Results:
+        runs = [run("none", 1, rate, number) for number in (1, 2, 3)]
+        runs += [run("ddp", 2, 100, number) for number in (1, 2, 3)]
+        measured = msgspec.structs.replace(measurement(*runs), scaling=("weak",))
+        traced = msgspec.structs.replace(made_explanation.ddp(2, 6), findings=())
+        assert traced.accounting
+        return Results(
+            name="s", measurement=measured, scaling=scaling_of(measured), explanations=(traced,), traced_batches=(8,)
+        )
+
+    parts = made_explanation.ddp(2, 6).accounting
+    assert parts
+    compute_s = parts.compute_s or 0.0
+    results = of(8 / compute_s * 1.5)
+    assert results.measurement
+    alone_s = median(each.step_s for each in results.measurement.runs if each.point.np == 1)
+    told = document_of(results)
+    (reason,) = [line for line in told.reasons if "share cores, caches and memory" in line]
+    assert reason == (
+        f"Compute takes {format_seconds(compute_s)} a step on 2 processes, a whole step of one process "
+        f"{format_seconds(alone_s)}: the ranks share cores, caches and memory."
+    )
+    assert not [line for line in told.reasons if "Nothing stands out" in line]
+    assert "fewer threads per rank" in told.do
+    assert told.json()["answer"]["contention"] == {"np": 2, "compute_s": compute_s, "one_process_s": alone_s}
+    alike = document_of(of(8 / compute_s * 1.1))
+    assert [line for line in alike.reasons if "Nothing stands out" in line]
+    assert alike.json()["answer"]["contention"] is None
+
+
+def test_an_interval_of_disturbed_launches_says_that_it_speaks_of_these_alone() -> None:
+    rates = {1: (80.0, 81.0, 79.0, 80.0, 80.0, 81.0), 2: (100.0, 120.0, 90.0, 105.0, 98.0, 110.0)}
+    busy = Load(foreign_cores=1.5, cores=2, load_average=1.0)
+    runs = [run("ddp", np, rate, number, load=busy) for np, each in rates.items() for number, rate in enumerate(each)]
+    for rounds, words in ((6, "of these launches alone)"), (2, "in these 2 launches)")):
+        measured = measurement(*(each for each in runs if each.round < rounds))
+        told = document_of(Results(name="s", measurement=measured, scaling=scaling_of(measured), tuning=two_hosts()))
+        assert " measured (" in told.answer
+        assert words in told.answer
+        assert ("95 % interval" in told.answer) == (rounds > 2)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 from scalescope import __version__
@@ -18,7 +19,7 @@ from scalescope.records.study import Study
 from scalescope.show import document_of
 from scalescope.show.document import Chapter, Column, Document, Figure, Section, Table, charted
 from scalescope.show.prediction import recommended_cell, speedup_number, with_measured
-from scalescope.show.scaling import fastest, in_these_launches, largest, same_point
+from scalescope.show.scaling import fastest, largest, same_point
 from scalescope.show.words import has_spread
 from scalescope.stats import FEWEST, MEASURED, percent
 from scalescope.text import listed, plain, plural
@@ -26,6 +27,7 @@ from scalescope.units import digits, format_seconds, format_share
 
 _MOST_CELLS = 1600  # Of the maps on a page, which has to stay small
 _ALIKE = 1.5  # Times by which steps of a traced launch may differ from those of the measurement
+_SHARED = 1.2  # Times by which compute of several processes exceeds a step of one that shares nothing
 _PART_NAMES = {"refine": "more launches", "strong": "strong scaling", "engines": "other engines"}
 
 
@@ -61,9 +63,12 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
     if results.explanations:
         on = "" if setting.pays else f"On {plural(len(results.explanations[-1].ranks), 'process')}: "
         why.append(on + documents["explanation"].answer)
+    if shared := contention_of(results):
+        why.append(shared.words)
     if results.tuning:
         why.append(" ".join(filter(None, (documents["tuning"].answer, checked))))
     do = _one_line(results.settings) or next((each.do for each in parts if each.do), "")
+    do = do or (shared.do if shared else "")
     warnings = [*omitted, *_mismatches(results), *(warning for each in parts for warning in each.warnings)]
     told = Document(
         answer=use_words(results) or parts[0].answer,
@@ -93,6 +98,14 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
         found["scaling"] = document_of(results.scaling, measurement=results.measurement)
     if results.explanations:
         traced = document_of(results.explanations[-1])
+        if (shared := contention_of(results)) and not results.explanations[-1].findings:
+            traced = traced._replace(
+                answer=traced.answer.removesuffix(" Nothing stands out."),
+                sections=[
+                    each._replace(lines=[f"{shared.words} {shared.do}."]) if each.name == "findings" else each
+                    for each in traced.sections
+                ],
+            )
         several = [over_np(results.explanations)] if len(results.explanations) > 1 else []
         found["explanation"] = traced._replace(sections=[*traced.sections, *several])
     if results.tuning:
@@ -246,15 +259,14 @@ def use_words(results: Results) -> str:
 
 
 def _measured(steady: Estimate, doubt: str) -> str:
-    """A measured speedup with its interval or, of few launches and where there is a doubt, their range."""
-    if doubt:
-        return f"{steady.value:.2f}x measured{in_these_launches(steady)}"
+    """A measured speedup with its interval or, of few launches, their range; in doubt it speaks of these alone."""
     if not has_spread(steady):
         return f"{steady.value:.2f}x measured"
     ends = f"{steady.low:.2f} to {steady.high:.2f}"
     if steady.interval == "t":
-        return f"{steady.value:.2f}x measured ({percent(MEASURED)} interval {ends})"
-    return f"{steady.value:.2f}x measured ({ends} in {plural(steady.count, 'launch')})"
+        alone = ", of these launches alone" if doubt else ""
+        return f"{steady.value:.2f}x measured ({percent(MEASURED)} interval {ends}{alone})"
+    return f"{steady.value:.2f}x measured ({ends} in {'these ' if doubt else ''}{plural(steady.count, 'launch')})"
 
 
 def _expected(cell: Cell, setting: Setting, results: Results) -> str:
@@ -281,6 +293,43 @@ def _too_inefficient(results: Results) -> str:
         return ""
     reached = f"{best.speedup['steady'].value:.2f}x at an efficiency of {format_share(best.efficiency.value)}"
     return f"{plural(best.np, 'process')} reach {reached}, below the goal of {format_share(prediction.efficiency_goal)}"
+
+
+class Contention(NamedTuple):
+    """Compute of a step of several processes that takes longer than a whole step of one."""
+
+    np: int
+    compute_s: float
+    one_process_s: float  # The median step
+
+    @property
+    def words(self) -> str:
+        """The two times, and why they differ."""
+        return (
+            f"Compute takes {format_seconds(self.compute_s)} a step on {plural(self.np, 'process')}, "
+            f"a whole step of one process {format_seconds(self.one_process_s)}: "
+            "the ranks share cores, caches and memory."
+        )
+
+    @property
+    def do(self) -> str:
+        """What to change."""
+        return "Use fewer threads per rank or fewer ranks per host, or a machine with more cores"
+
+
+def contention_of(results: Results) -> Contention | None:
+    """The contention of a traced launch on CPUs, next to one process with the same batch per process."""
+    traced, measured = results.explanations[-1:], results.measurement
+    parts = traced[0].accounting if traced else None
+    if not measured or not parts or not parts.compute_s or traced[0].device != "cpu" or len(traced[0].ranks) < 2:
+        return None
+    np, batch = len(traced[0].ranks), results.traced_batches[-1]
+    of_ones = [run.step_s for run in measured.runs if run.point.np == 1 and run.point.batch == batch]
+    nodes = [run.nodes for run in measured.runs if run.point.np == np]
+    if not of_ones or "weak" not in measured.scaling or max(nodes, default=1) >= np:  # no two ranks on one host
+        return None
+    one_process_s = median(of_ones)
+    return Contention(np, parts.compute_s, one_process_s) if parts.compute_s >= _SHARED * one_process_s else None
 
 
 def _mismatches(results: Results) -> list[str]:
@@ -456,6 +505,7 @@ def _json(results: Results, told: Document, documents: Mapping[str, Document], p
             if strong
             else None,
             "bottleneck": documents["explanation"].answer if "explanation" in documents else None,
+            "contention": shared._asdict() if (shared := contention_of(results)) else None,
             "settings": {**tuning.held, **tuning.values} if tuning and tuning.decision == "use" else {},
             "sentence": told.answer,
             "why": told.reasons,
