@@ -76,13 +76,13 @@ def test_all_parts_are_one_result_with_what_was_left_out_and_what_failed(tmp_pat
     assert told.answer.startswith("Use ")
     assert list(told.warnings[:2]) == [
         "explain failed: no rank answered",
-        "left out for lack of time: tune; Next resumes with time for all that is missing",
+        "left out for lack of time: tune; Next resumes with time for explain and tune",
     ]
     assert results.follow.endswith("s --budget 2m")
     assert "study --resume" in results.follow
 
 
-def test_a_study_whose_answer_is_open_or_was_disturbed_continues_in_its_folder(tmp_path: Path) -> None:
+def test_a_study_whose_answer_is_open_continues_in_its_folder_and_a_disturbed_one_begins_anew(tmp_path: Path) -> None:
     over = Study(what="cnn", budget_s=300.0, parts=tuple(part for part in PARTS if part.state == "done"))
     assert studied(tmp_path, over).follow.startswith("scalescope report ")
     rates = {1: (80.0, 80.0, 80.0), 2: (150.0, 120.0, 150.0)}
@@ -97,7 +97,8 @@ def test_a_study_whose_answer_is_open_or_was_disturbed_continues_in_its_folder(t
         assert results.scaling
         assert results.scaling.doubt.startswith("Not certain") == bool(foreign_cores)
         follow = with_commands(results, [tmp_path / "s"]).follow
-        assert follow == f"scalescope study --resume {tmp_path / 's'} --budget 1m"
+        resumed = f"scalescope study --resume {tmp_path / 's'} --budget 1m"
+        assert follow == ("scalescope study cnn --np 1,2" if foreign_cores else resumed)
 
 
 def test_what_to_write_in_a_script_is_one_line(tmp_path: Path) -> None:
@@ -314,3 +315,22 @@ def test_an_interval_of_disturbed_launches_says_that_it_speaks_of_these_alone() 
         assert " measured (" in told.answer
         assert words in told.answer
         assert ("95 % interval" in told.answer) == (rounds > 2)
+
+
+def test_after_a_study_that_measured_nothing_the_command_is_typed_again_when_the_script_is_mended(
+    tmp_path: Path,
+) -> None:
+    why = "np2: 2 processes ran and none joined a process group: each trained alone"
+    parts = tuple(
+        msgspec.structs.replace(part, state="failed", why=why) if part.name == "measure" else part for part in PARTS
+    )
+    place = study_folder(tmp_path / "s", msgspec.structs.replace(STUDIED, parts=parts))
+    request = msgspec.structs.replace(PLAN.request, workload=None, command=("python", "x.py"))
+    save(msgspec.structs.replace(PLAN, request=request), place / "plan.json")
+    save(measurement(run("none", 1, 80)), place / "measure" / "measurement.json")
+    (results,) = (with_commands(each, [place]) for each in read_results([place]))
+    assert results.follow == "scalescope study --np 1,2 -- python x.py"
+    (line,) = [line for line in document_of(results).warnings if line.startswith("Next is ")]
+    assert line == (
+        "Next is when the script is mended; for its MODEL: scalescope estimate FILE.py:FUNCTION --input SHAPE"
+    )

@@ -131,6 +131,22 @@ def test_a_resumed_study_goes_on_where_it_stopped(tmp_path: Path, fakes: type[Fa
     assert fakes.made[-1].ran == ["refine"]  # new time, new launches
 
 
+def test_what_was_not_needed_is_asked_again_in_a_resumed_study(tmp_path: Path, fakes: type[FakeParts]) -> None:
+    folder = interrupted(tmp_path / "s", fakes)
+    kept = load(folder / STUDY, Study)
+    save(
+        kept.with_part(msgspec.structs.replace(kept.part("tune"), state="not needed", why="no launch")), folder / STUDY
+    )
+    assert resume(folder, Progress()).part("tune").state == "done"
+
+
+def test_a_script_that_failed_altogether_is_to_be_mended(tmp_path: Path, fakes: type[FakeParts]) -> None:
+    fakes.fails = {name: WorkFailed("np2: 2 processes ran and none joined a process group") for name in NAMES}
+    asked = to(tmp_path / "s", workload=None, command=SCRIPT.command)
+    with pytest.raises(WorkFailed, match=r"mend the script and type the same command again, or for its MODEL: scale"):
+        study(asked, Progress())
+
+
 def test_a_study_that_was_ended_before_its_first_part_is_begun(tmp_path: Path, fakes: type[FakeParts]) -> None:
     folder = interrupted(tmp_path / "s", fakes)
     (folder / STUDY).unlink()

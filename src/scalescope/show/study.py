@@ -15,7 +15,6 @@ from scalescope.records.job import NO_ENGINE
 from scalescope.records.prediction import Cell, device_hours
 from scalescope.records.results import Results
 from scalescope.records.scaling import Curve, Estimate, ScalingPoint
-from scalescope.records.study import Study
 from scalescope.show import document_of
 from scalescope.show.document import Chapter, Column, Document, Figure, Section, Table, charted
 from scalescope.show.prediction import recommended_cell, speedup_number, with_measured
@@ -28,7 +27,7 @@ from scalescope.units import digits, format_seconds, format_share
 _MOST_CELLS = 1600  # Of the maps on a page, which has to stay small
 _ALIKE = 1.5  # Times by which steps of a traced launch may differ from those of the measurement
 _SHARED = 1.2  # Times by which compute of several processes exceeds a step of one that shares nothing
-_PART_NAMES = {"refine": "more launches", "strong": "strong scaling", "engines": "other engines"}
+PART_NAMES = {"refine": "more launches", "strong": "strong scaling", "engines": "other engines"}
 
 
 def document(results: Results, page: str = "", most_cells: int | None = None) -> Document:
@@ -47,7 +46,7 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
         _environment(results),
         Section("cite", "How to cite", [method_words(results)], code=[_BIBTEX], on_terminal=False),
     ]
-    omitted = [*results.apart, *results.missing, *(omission_lines(results.study) if results.study else [])]
+    omitted = [*results.apart, *results.missing, *(omission_lines(results))]
     if "cluster" in documents and len(documents) > 1:
         del documents["cluster"]  # Its section is all that it adds
     if not documents:
@@ -377,16 +376,22 @@ def check_words(results: Results) -> str:
 # --- the parts of a study ---
 
 
-def omission_lines(study: Study) -> list[str]:
+def omission_lines(results: Results) -> list[str]:
     """List what the budget did not hold, and what failed and why, a line each."""
+    study = results.study
+    if study is None:
+        return []
     lines = [
-        f"{_PART_NAMES.get(part.name, part.name)} failed: {plain(part.why, 300)}"
+        f"{PART_NAMES.get(part.name, part.name)} failed: {plain(part.why, 300)}"
         for part in study.parts
         if part.state == "failed"
     ]
     if study.left_out:
-        names = listed([_PART_NAMES.get(part.name, part.name) for part in study.left_out])
-        lines.append(f"left out for lack of time: {names}; Next resumes with time for all that is missing")
+        names = listed([PART_NAMES.get(part.name, part.name) for part in study.left_out])
+        resumes = f"; Next resumes {results.purpose}" if results.purpose.startswith("with") else ""
+        lines.append(f"left out for lack of time: {names}{resumes}")
+    if results.purpose.startswith("when"):
+        lines.append(f"Next is {results.purpose}")
     return lines
 
 
@@ -526,7 +531,7 @@ def _json(results: Results, told: Document, documents: Mapping[str, Document], p
             _fields(part, "name", "state", "planned_s", "used_s", "why", "without")
             for part in (study.parts if study else ())
         ],
-        "left_out": omission_lines(study) if study else [],
+        "left_out": omission_lines(results),
         "next": results.follow,
         "page": page,
     }
