@@ -21,10 +21,11 @@ from scalescope.records.results import Results
 from scalescope.records.run import Load
 from scalescope.records.store import save
 from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
+from scalescope.records.tuning import RAN_TO_ITS_END
 from scalescope.show import document_of
 from scalescope.show.page import page_of
 from scalescope.show.scaling import same_point
-from scalescope.show.study import method_words, on_page, setting_of
+from scalescope.show.study import as_measured, method_words, on_page, setting_of
 from scalescope.studies.results import read_results
 from scalescope.units import format_seconds
 from scalescope.verbs.report import with_commands
@@ -334,3 +335,35 @@ def test_after_a_study_that_measured_nothing_the_command_is_typed_again_when_the
     assert line == (
         "Next is when the script is mended; for its MODEL: scalescope estimate FILE.py:FUNCTION --input SHAPE"
     )
+
+
+def test_a_measured_cell_is_shown_as_measured_and_an_untrusted_map_is_one_line(tmp_path: Path) -> None:
+    results = studied(tmp_path)
+    assert results.prediction
+    places = [
+        (cell, point)
+        for cell in results.prediction.cells
+        if cell.np > 1 and (point := same_point(results.scaling, cell, results.prediction.engine))
+    ]
+    assert places
+    shown = as_measured(results.prediction, results.scaling)
+    for cell, point in places:
+        assert point.step_s
+        (now,) = [
+            each for each in shown.cells if (each.np, each.batch, each.scaling) == (cell.np, cell.batch, cell.scaling)
+        ]
+        assert (now.verified, now.step_s, now.speedup) == (True, point.step_s.value, point.speedup["steady"].value)
+    doubted = msgspec.structs.replace(results.prediction, doubts=("the machine was busy",))
+    told = document_of(msgspec.structs.replace(results, prediction=doubted))
+    (section,) = [each for each in told.sections if each.name == "predicted"]
+    assert section.lines == ["This map is not to be trusted: the machine was busy."]
+    assert (*section.facts, *section.tables, *section.figures()) == ()
+    assert told.json()["estimate"] == document_of(doubted).json()
+
+
+def test_a_search_that_ran_a_script_to_its_end_is_a_warning(tmp_path: Path) -> None:
+    results = studied(tmp_path)
+    assert results.tuning
+    assert RAN_TO_ITS_END not in document_of(results).warnings
+    ended = msgspec.structs.replace(results, tuning=msgspec.structs.replace(results.tuning, notes=(RAN_TO_ITS_END,)))
+    assert RAN_TO_ITS_END in document_of(ended).warnings

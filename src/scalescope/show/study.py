@@ -8,13 +8,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+import msgspec
+
 from scalescope import __version__
 from scalescope.records.comparison import TOLERANCE, Comparison
 from scalescope.records.explanation import Explanation
 from scalescope.records.job import NO_ENGINE
-from scalescope.records.prediction import Cell, device_hours
+from scalescope.records.prediction import Cell, Prediction, device_hours
 from scalescope.records.results import Results
-from scalescope.records.scaling import Curve, Estimate, ScalingPoint
+from scalescope.records.scaling import Curve, Estimate, Scaling, ScalingPoint
+from scalescope.records.tuning import RAN_TO_ITS_END
 from scalescope.show import document_of
 from scalescope.show.document import Chapter, Column, Document, Figure, Section, Table, charted
 from scalescope.show.prediction import recommended_cell, speedup_number, with_measured
@@ -69,6 +72,8 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
     do = _one_line(results.settings) or next((each.do for each in parts if each.do), "")
     do = do or (shared.do if shared else "")
     warnings = [*omitted, *_mismatches(results), *(warning for each in parts for warning in each.warnings)]
+    if results.tuning and RAN_TO_ITS_END in results.tuning.notes:
+        warnings.append(RAN_TO_ITS_END)
     told = Document(
         answer=use_words(results) or parts[0].answer,
         why=[*why, *(line for each in parts for line in each.reasons)],
@@ -85,12 +90,22 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
     found: dict[str, Document] = {}
     if results.prediction:
         step = None if results.explanations else results.predicted_step
-        predicted = document_of(results.prediction, measured=results.scaling, step=step, most_cells=most_cells)
+        shown = as_measured(results.prediction, results.scaling)
+        predicted = document_of(shown, measured=results.scaling, step=step, most_cells=most_cells)
+        predicted = predicted._replace(json=document_of(results.prediction).json)
         setting = setting_of(results)
         if results.scaling and (results.scaling.doubt or not (setting.cell and setting.pays)):
             # What was measured shows the answer: no figure of the map stands next to it.
             predicted = predicted._replace(
                 sections=[each._replace(figures=partial(_behind, each.figures)) for each in predicted.sections]
+            )
+        if results.scaling and results.prediction.doubts:  # what was measured is on the same page
+            predicted = predicted._replace(
+                brief=(),
+                sections=[
+                    each._replace(facts=(), tables=(), figures=tuple) if each.name == "predicted" else each
+                    for each in predicted.sections
+                ],
             )
         found["prediction"] = predicted
     if results.scaling:
@@ -116,6 +131,33 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
     if results.cluster and results.cluster.costs:
         found["cluster"] = document_of(results.cluster)
     return found
+
+
+def as_measured(prediction: Prediction, measured: Scaling | None) -> Prediction:
+    """The map with what was measured in place of what was predicted, which stays in its checks."""
+
+    def cell_of(cell: Cell) -> Cell:
+        engine = cell.engine or prediction.engine
+        point = same_point(measured, cell, engine) if measured and cell.np > 1 else None
+        if not point or not point.step_s or not point.throughput or not (steady := point.speedup.get("steady")):
+            return cell
+        rate = point.throughput.value
+        return msgspec.structs.replace(
+            cell,
+            step_s=point.step_s.value,
+            low_s=point.step_s.low,
+            high_s=point.step_s.high,
+            speedup=steady.value,
+            speedup_low=steady.low,
+            speedup_high=steady.high,
+            efficiency=point.efficiency.value if point.efficiency else steady.value / cell.np,
+            throughput=rate,
+            device_hours=device_hours(cell.np, rate),
+            verified=True,
+        )
+
+    checked = with_measured(prediction, measured)
+    return msgspec.structs.replace(checked, cells=tuple(map(cell_of, prediction.cells)))
 
 
 def _one_line(lines: Sequence[str]) -> str:
