@@ -21,6 +21,7 @@ from scalescope.records.store import load, save
 from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
 from scalescope.studies import run as module
 from scalescope.studies.run import dry_run, resolve, resume, study
+from scalescope.verbs import find_verb
 
 REQUEST = StudyRequest(
     workload=MODEL, device="cpu", np=(1, 2), engines=("ddp",), budget_s=600.0, oversubscribe=True, env={"A": "1"}
@@ -184,6 +185,25 @@ def test_a_dry_run_lists_the_time_of_each_part_and_starts_nothing() -> None:
     assert plan.part("measure").planned_s > 10
     short = dry_run(msgspec.structs.replace(REQUEST, budget_s=1.0))
     assert states(short)["tune"] == "left out"
+
+
+@pytest.mark.parametrize("request_", [REQUEST, SCRIPT], ids=["model", "script"])
+def test_a_dry_run_prints_the_number_of_launches_and_the_commands_of_measure(
+    request_: StudyRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.py").write_text("import torch.distributed\n")
+    dry = find_verb("study").dry_run
+    assert dry
+    lines = list(dry(request_))
+    (launches,) = [line for line in lines if line.startswith("about ")]
+    points = 2 if request_.command else 3
+    assert f", measure {3 * points}, explain 1, " in launches
+    assert sum(int(each.split()[-1]) for each in launches.partition(": ")[2].split(", ")) == int(launches.split()[1])
+    at = next(at for at, line in enumerate(lines) if line.startswith("# measure, 3 launches of each"))
+    assert sum(line.startswith("# ") for line in lines[at + 1 :]) == points
+    assert any("torchrun" in line or "torch.distributed.run" in line for line in lines[at + 1 :])
+    assert list(tmp_path.iterdir()) == [tmp_path / "x.py"], "nothing is written"
 
 
 def test_a_plan_is_settled_without_trying_anything() -> None:

@@ -134,11 +134,14 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
 
 
 def as_measured(prediction: Prediction, measured: Scaling | None) -> Prediction:
-    """The map with what was measured in place of what was predicted, which stays in its checks."""
+    """The map with what was measured in place of what was predicted, which stays in its checks.
+
+    Cells that launches have corrected stay as they are: at the pace of the profile, as all others of the map.
+    """
 
     def cell_of(cell: Cell) -> Cell:
         engine = cell.engine or prediction.engine
-        point = same_point(measured, cell, engine) if measured and cell.np > 1 else None
+        point = same_point(measured, cell, engine) if measured and cell.np > 1 and not cell.verified else None
         if not point or not point.step_s or not point.throughput or not (steady := point.speedup.get("steady")):
             return cell
         rate = point.throughput.value

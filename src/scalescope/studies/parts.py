@@ -197,6 +197,27 @@ class Parts:
             case _:
                 return (1 + others * (1 + several * scalings)) * FEWEST_LAUNCHES * launch_s
 
+    def launches(self, part: str) -> int:
+        """Launches of a part, at least, by what is known now."""
+        several, others = len(self._counts) - 1, len(self._plan.engines) - 1
+        many = max(self._counts)
+        probes = len(groups("gloo", many, self._request.hosts))
+        alone = 2 * max(len(self._plan.batches), 1) if self._request.command else launches_of(self._profile_s)
+        return {
+            "estimate": alone + probes,
+            "measure": self._points * FEWEST_LAUNCHES,
+            "explain": 1,
+            "tune": 1,
+            "check": 2 * FEWEST_LAUNCHES,
+            "refine": sum(max(self._wanted - made, 0) for made in self._made),
+            "strong": (1 + several) * FEWEST_LAUNCHES,
+            "engines": (1 + others * (1 + several)) * FEWEST_LAUNCHES,
+        }[part]
+
+    def measured(self) -> MeasureRequest:
+        """What measure asks for, by what is known now."""
+        return self._measured()
+
     @property
     def _points(self) -> int:
         """Count of the points of measure: of a MODEL also one process without an engine."""

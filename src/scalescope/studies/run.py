@@ -106,12 +106,20 @@ def _conducted(
 
 def dry_run(request: StudyRequest) -> Study:
     """The parts of a study with how long each takes as far as that is known; nothing is started."""
+    return dry_run_with_launches(request)[0]
+
+
+def dry_run_with_launches(request: StudyRequest) -> tuple[Study, dict[str, int], MeasureRequest]:
+    """The parts, about how many launches each planned one makes, and what measure asks for; nothing is started."""
     if request.command and not request.hosts:
         check_command_is_here(request.command)
     with tempfile.TemporaryDirectory() as folder:
         parts = Parts(resolve(request, tries=False), Path(folder))
         begun = Study(what=request.what, budget_s=request.budget_s, parts=parts.parts)
-        return planned(begun, parts, request.budget_s)
+        study = planned(begun, parts, request.budget_s)
+        launches = {part.name: parts.launches(part.name) for part in study.parts if part.state == "planned"}
+        place = str(Path(request.folder) / "measure") if request.folder else ""
+        return study, launches, msgspec.structs.replace(parts.measured(), folder=place)
 
 
 def _refuse_a_second(folder: Path) -> None:

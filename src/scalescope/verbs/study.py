@@ -32,16 +32,23 @@ def _ask_study(**given: Any) -> StudyRequest:
 
 
 def _plan_study(request: StudyRequest) -> Iterable[str]:
+    from scalescope.measurement import sweep
     from scalescope.studies.budget import plan_lines
-    from scalescope.studies.run import dry_run
+    from scalescope.studies.run import dry_run_with_launches
 
-    planned = dry_run(request)
+    planned, launches, measured = dry_run_with_launches(request)
     devices = max(request.np) if request.np else sum(each.slots for each in request.hosts) or slots("auto")
     parts = [part for part in planned.parts if part.state == "planned"]
     hours = devices * sum(part.planned_s for part in parts) / 3600
+    each = ", ".join(f"{name} {count}" for name, count in launches.items())
+    commands = [line for point, lines in sweep.dry_run(measured) for line in (f"# {point.label}", *lines)]
+    like = "" if request.command else ", with the batch that the map recommends"
     return [
         *plan_lines(planned, request.budget_s),
+        f"about {plural(sum(launches.values()), 'launch')}: {each}",
         f"at most {digits(hours, 2)} device-hours on {plural(devices, 'device')}",
+        f"# measure, {plural(measured.most_launches, 'launch')} of each{like}:",
+        *commands,
     ]
 
 
