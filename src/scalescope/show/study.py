@@ -73,7 +73,7 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
     do = do or (shared.do if shared else "")
     warnings = [*omitted, *_mismatches(results), *(warning for each in parts for warning in each.warnings)]
     if results.tuning and RAN_TO_ITS_END in results.tuning.notes:
-        warnings.append(RAN_TO_ITS_END)
+        warnings.insert(0, RAN_TO_ITS_END)  # a file was written: no count of further warnings hides that
     told = Document(
         answer=use_words(results) or parts[0].answer,
         why=[*why, *(line for each in parts for line in each.reasons)],
@@ -436,7 +436,7 @@ def omission_lines(results: Results) -> list[str]:
         resumes = f"; Next resumes {results.purpose}" if results.purpose.startswith("with") else ""
         lines.append(f"left out for lack of time: {names}{resumes}")
     if results.purpose.startswith("when"):
-        lines.append(f"Next is {results.purpose}")
+        lines.insert(0, f"Next is {results.purpose}")
     return lines
 
 
