@@ -83,8 +83,9 @@ def after_study(results: "Results", request: StudyRequest | None, folder: Path) 
     measure = study.part("measure") if study and any(part.name == "measure" for part in study.parts) else None
     alone = any(run.exchanges is False for run in runs)
     if again and (alone or (measure and measure.state == "failed" and not any(run.point.np > 1 for run in runs))):
-        of_model = alone or (measure is not None and NO_GROUP in measure.why)
-        mended = f"when {'the script' if request and request.command else 'what failed'} is mended"
+        of_script = bool(request and request.command)
+        of_model = of_script and (alone or (measure is not None and NO_GROUP in measure.why))
+        mended = f"when {'the script' if of_script else 'what failed'} is mended"
         return again, mended + (f"; for its MODEL: {ESTIMATE_OF_MODEL}" if of_model else "")
     if again and is_disturbed(runs):  # launches that are added to disturbed ones would be joined with them
         return again, "while nothing else runs"
