@@ -216,7 +216,7 @@ def disturbed(study: Path) -> None:
     save(msgspec.structs.replace(measured, runs=runs), path)
 
 
-def test_a_study_of_disturbed_launches_says_so_first_and_continues_in_its_folder(scalescope: CommandLine) -> None:
+def test_a_study_of_disturbed_launches_says_so_first_and_is_repeated_in_a_new_folder(scalescope: CommandLine) -> None:
     study = scalescope.folder / "study"
     shutil.copytree(Path(__file__).parents[1] / "data" / "kept" / "study", study)
     sure = scalescope.in_this_process("report", "study").stdout
@@ -230,7 +230,7 @@ def test_a_study_of_disturbed_launches_says_so_first_and_continues_in_its_folder
     assert " So far " in doubted.splitlines()[0]
     assert "interval" not in doubted.splitlines()[0].partition(" So far ")[2]
     (follow,) = [line for line in doubted.splitlines() if line.startswith("Next: ")]
-    assert follow == "Next: scalescope study --resume study --budget 4m", "as much as all that is missing takes"
+    assert follow == "Next: scalescope study mlp --np 1,2 --batch 16,64 --engine ddp --budget 100s"
 
 
 def test_what_follows_a_study_writes_its_page_again(scalescope: CommandLine) -> None:

@@ -222,7 +222,7 @@ def test_the_picture_next_to_the_answer_shows_what_the_answer_rests_on(
     page = page_of(*on_page([Results(name="x", prediction=prediction, scaling=scaling)]))
     first, rest = page[page.index('<section class="answer"') :].split("<nav", 1)
     assert re.findall(r'data-figure="(\w+)"', first) == [figure]
-    assert figure == "map" or 'data-figure="map"' in rest
+    assert ('data-figure="map"' in first + rest) == trusted
     assert ("This map is not to be trusted: other programs were busy." in rest) != trusted
 
 

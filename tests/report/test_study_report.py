@@ -2,26 +2,32 @@
 
 import json
 from pathlib import Path
+from statistics import median
 
+import made_explanation
 import msgspec
 import pytest
 from made_results import folder_of, folders, with_steady
 from made_scalings import measured
+from made_tunings import two_hosts
 from test_measurement import measurement, run
 
 from scalescope.errors import UsageError
 from scalescope.jobs.folders import result_folder
+from scalescope.measurement.scaling import scaling_of
 from scalescope.records.prediction import Check
 from scalescope.records.profile import WorkloadSpec
 from scalescope.records.results import Results
 from scalescope.records.run import Load
 from scalescope.records.store import save
 from scalescope.records.study import STUDY, Study, StudyPart, StudyPlan, StudyRequest
+from scalescope.records.tuning import RAN_TO_ITS_END
 from scalescope.show import document_of
 from scalescope.show.page import page_of
 from scalescope.show.scaling import same_point
-from scalescope.show.study import method_words, on_page, setting_of
+from scalescope.show.study import as_measured, method_words, on_page, setting_of
 from scalescope.studies.results import read_results
+from scalescope.units import format_seconds
 from scalescope.verbs.report import with_commands
 
 PARTS = (
@@ -71,13 +77,13 @@ def test_all_parts_are_one_result_with_what_was_left_out_and_what_failed(tmp_pat
     assert told.answer.startswith("Use ")
     assert list(told.warnings[:2]) == [
         "explain failed: no rank answered",
-        "left out for lack of time: tune; Next resumes with time for all that is missing",
+        "left out for lack of time: tune; Next resumes with time for explain and tune",
     ]
     assert results.follow.endswith("s --budget 2m")
     assert "study --resume" in results.follow
 
 
-def test_a_study_whose_answer_is_open_or_was_disturbed_continues_in_its_folder(tmp_path: Path) -> None:
+def test_a_study_whose_answer_is_open_continues_in_its_folder_and_a_disturbed_one_begins_anew(tmp_path: Path) -> None:
     over = Study(what="cnn", budget_s=300.0, parts=tuple(part for part in PARTS if part.state == "done"))
     assert studied(tmp_path, over).follow.startswith("scalescope report ")
     rates = {1: (80.0, 80.0, 80.0), 2: (150.0, 120.0, 150.0)}
@@ -92,7 +98,8 @@ def test_a_study_whose_answer_is_open_or_was_disturbed_continues_in_its_folder(t
         assert results.scaling
         assert results.scaling.doubt.startswith("Not certain") == bool(foreign_cores)
         follow = with_commands(results, [tmp_path / "s"]).follow
-        assert follow == f"scalescope study --resume {tmp_path / 's'} --budget 1m"
+        resumed = f"scalescope study --resume {tmp_path / 's'} --budget 1m"
+        assert follow == ("scalescope study cnn --np 1,2" if foreign_cores else resumed)
 
 
 def test_what_to_write_in_a_script_is_one_line(tmp_path: Path) -> None:
@@ -266,3 +273,97 @@ def test_strong_scaling_that_was_measured_stands_in_the_answer(tmp_path: Path) -
     weak = document_of(msgspec.structs.replace(results, scaling=measured(batches=(32,), kinds=("weak",))))
     assert "Strong" not in weak.answer
     assert weak.json()["answer"]["strong"] is None
+
+
+def test_compute_that_takes_longer_than_a_step_of_one_process_is_the_reason() -> None:
+    def of(rate: float) -> Results:
+        runs = [run("none", 1, rate, number) for number in (1, 2, 3)]
+        runs += [run("ddp", 2, 100, number) for number in (1, 2, 3)]
+        measured = msgspec.structs.replace(measurement(*runs), scaling=("weak",))
+        traced = msgspec.structs.replace(made_explanation.ddp(2, 6), findings=())
+        assert traced.accounting
+        return Results(
+            name="s", measurement=measured, scaling=scaling_of(measured), explanations=(traced,), traced_batches=(8,)
+        )
+
+    parts = made_explanation.ddp(2, 6).accounting
+    assert parts
+    compute_s = parts.compute_s or 0.0
+    results = of(8 / compute_s * 1.5)
+    assert results.measurement
+    alone_s = median(each.step_s for each in results.measurement.runs if each.point.np == 1)
+    told = document_of(results)
+    (reason,) = [line for line in told.reasons if "share cores, caches and memory" in line]
+    assert reason == (
+        f"Compute takes {format_seconds(compute_s)} a step on 2 processes, a whole step of one process "
+        f"{format_seconds(alone_s)}: the ranks share cores, caches and memory."
+    )
+    assert not [line for line in told.reasons if "Nothing stands out" in line]
+    assert "fewer threads per rank" in told.do
+    assert told.json()["answer"]["contention"] == {"np": 2, "compute_s": compute_s, "one_process_s": alone_s}
+    alike = document_of(of(8 / compute_s * 1.1))
+    assert [line for line in alike.reasons if "Nothing stands out" in line]
+    assert alike.json()["answer"]["contention"] is None
+
+
+def test_an_interval_of_disturbed_launches_says_that_it_speaks_of_these_alone() -> None:
+    rates = {1: (80.0, 81.0, 79.0, 80.0, 80.0, 81.0), 2: (100.0, 120.0, 90.0, 105.0, 98.0, 110.0)}
+    busy = Load(foreign_cores=1.5, cores=2, load_average=1.0)
+    runs = [run("ddp", np, rate, number, load=busy) for np, each in rates.items() for number, rate in enumerate(each)]
+    for rounds, words in ((6, "of these launches alone)"), (2, "in these 2 launches)")):
+        measured = measurement(*(each for each in runs if each.round < rounds))
+        told = document_of(Results(name="s", measurement=measured, scaling=scaling_of(measured), tuning=two_hosts()))
+        assert " measured (" in told.answer
+        assert words in told.answer
+        assert ("95 % interval" in told.answer) == (rounds > 2)
+
+
+def test_after_a_study_that_measured_nothing_the_command_is_typed_again_when_the_script_is_mended(
+    tmp_path: Path,
+) -> None:
+    why = "np2: 2 processes ran and none joined a process group: each trained alone"
+    parts = tuple(
+        msgspec.structs.replace(part, state="failed", why=why) if part.name == "measure" else part for part in PARTS
+    )
+    place = study_folder(tmp_path / "s", msgspec.structs.replace(STUDIED, parts=parts))
+    request = msgspec.structs.replace(PLAN.request, workload=None, command=("python", "x.py"))
+    save(msgspec.structs.replace(PLAN, request=request), place / "plan.json")
+    save(measurement(run("none", 1, 80)), place / "measure" / "measurement.json")
+    (results,) = (with_commands(each, [place]) for each in read_results([place]))
+    assert results.follow == "scalescope study --np 1,2 -- python x.py"
+    (line,) = [line for line in document_of(results).warnings if line.startswith("Next is ")]
+    assert line == (
+        "Next is when the script is mended; for its MODEL: scalescope estimate FILE.py:FUNCTION --input SHAPE"
+    )
+
+
+def test_a_measured_cell_is_shown_as_measured_and_an_untrusted_map_is_one_line(tmp_path: Path) -> None:
+    results = studied(tmp_path)
+    assert results.prediction
+    places = [
+        (cell, point)
+        for cell in results.prediction.cells
+        if cell.np > 1 and not cell.verified and (point := same_point(results.scaling, cell, results.prediction.engine))
+    ]
+    assert places
+    shown = as_measured(results.prediction, results.scaling)
+    for cell, point in places:
+        assert point.step_s
+        (now,) = [
+            each for each in shown.cells if (each.np, each.batch, each.scaling) == (cell.np, cell.batch, cell.scaling)
+        ]
+        assert (now.verified, now.step_s, now.speedup) == (True, point.step_s.value, point.speedup["steady"].value)
+    doubted = msgspec.structs.replace(results.prediction, doubts=("the machine was busy",))
+    told = document_of(msgspec.structs.replace(results, prediction=doubted))
+    (section,) = [each for each in told.sections if each.name == "predicted"]
+    assert section.lines == ["This map is not to be trusted: the machine was busy."]
+    assert (*section.facts, *section.tables, *section.figures()) == ()
+    assert told.json()["estimate"] == document_of(doubted).json()
+
+
+def test_a_search_that_ran_a_script_to_its_end_is_a_warning(tmp_path: Path) -> None:
+    results = studied(tmp_path)
+    assert results.tuning
+    assert RAN_TO_ITS_END not in document_of(results).warnings
+    ended = msgspec.structs.replace(results, tuning=msgspec.structs.replace(results.tuning, notes=(RAN_TO_ITS_END,)))
+    assert RAN_TO_ITS_END in document_of(ended).warnings

@@ -155,3 +155,13 @@ def test_nothing_is_wider_than_the_terminal_and_nothing_paints_it(width: int) ->
     assert "\x1b" not in text
     assert "[bold]</script>" in text
     assert "\x1b" not in sentence(many_knobs())
+
+
+def test_a_space_of_which_only_the_default_was_tried_is_not_called_searched() -> None:
+    known = keep_default()
+    default = tuple(each for each in known.samples if each.phase == "default")
+    tried = document_of(msgspec.structs.replace(known, samples=default, finalist={}, gain=None))
+    (space,) = [each for each in tried.sections if each.name == "tuning-space"]
+    assert space.facts[0] == "nothing but the default was tried: the predicted gain is below the noise"
+    assert not [line for line in space.facts if line.startswith("searched:")]
+    assert [line for line in space.facts if line.startswith("not tried:")]

@@ -21,6 +21,7 @@ from scalescope.records.store import load, save
 from scalescope.records.study import STUDY, Study, StudyPlan, StudyRequest
 from scalescope.studies import run as module
 from scalescope.studies.run import dry_run, resolve, resume, study
+from scalescope.verbs import find_verb
 
 REQUEST = StudyRequest(
     workload=MODEL, device="cpu", np=(1, 2), engines=("ddp",), budget_s=600.0, oversubscribe=True, env={"A": "1"}
@@ -131,6 +132,22 @@ def test_a_resumed_study_goes_on_where_it_stopped(tmp_path: Path, fakes: type[Fa
     assert fakes.made[-1].ran == ["refine"]  # new time, new launches
 
 
+def test_what_was_not_needed_is_asked_again_in_a_resumed_study(tmp_path: Path, fakes: type[FakeParts]) -> None:
+    folder = interrupted(tmp_path / "s", fakes)
+    kept = load(folder / STUDY, Study)
+    save(
+        kept.with_part(msgspec.structs.replace(kept.part("tune"), state="not needed", why="no launch")), folder / STUDY
+    )
+    assert resume(folder, Progress()).part("tune").state == "done"
+
+
+def test_a_script_that_failed_altogether_is_to_be_mended(tmp_path: Path, fakes: type[FakeParts]) -> None:
+    fakes.fails = {name: WorkFailed("np2: 2 processes ran and none joined a process group") for name in NAMES}
+    asked = to(tmp_path / "s", workload=None, command=SCRIPT.command)
+    with pytest.raises(WorkFailed, match=r"mend the script and type the same command again, or for its MODEL: scale"):
+        study(asked, Progress())
+
+
 def test_a_study_that_was_ended_before_its_first_part_is_begun(tmp_path: Path, fakes: type[FakeParts]) -> None:
     folder = interrupted(tmp_path / "s", fakes)
     (folder / STUDY).unlink()
@@ -168,6 +185,25 @@ def test_a_dry_run_lists_the_time_of_each_part_and_starts_nothing() -> None:
     assert plan.part("measure").planned_s > 10
     short = dry_run(msgspec.structs.replace(REQUEST, budget_s=1.0))
     assert states(short)["tune"] == "left out"
+
+
+@pytest.mark.parametrize("request_", [REQUEST, SCRIPT], ids=["model", "script"])
+def test_a_dry_run_prints_the_number_of_launches_and_the_commands_of_measure(
+    request_: StudyRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.py").write_text("import torch.distributed\n")
+    dry = find_verb("study").dry_run
+    assert dry
+    lines = list(dry(request_))
+    (launches,) = [line for line in lines if line.startswith("about ")]
+    points = 2 if request_.command else 3
+    assert f", measure {3 * points}, explain 1, " in launches
+    assert sum(int(each.split()[-1]) for each in launches.partition(": ")[2].split(", ")) == int(launches.split()[1])
+    at = next(at for at, line in enumerate(lines) if line.startswith("# measure, 3 launches of each"))
+    assert sum(line.startswith("# ") for line in lines[at + 1 :]) == points
+    assert any("torchrun" in line or "torch.distributed.run" in line for line in lines[at + 1 :])
+    assert list(tmp_path.iterdir()) == [tmp_path / "x.py"], "nothing is written"
 
 
 def test_a_plan_is_settled_without_trying_anything() -> None:

@@ -210,6 +210,8 @@ def test_refining_needs_a_speedup_that_is_not_known_within_five_percent(tmp_path
     assert of_model(tmp_path).skip_reason("refine") == "every steady speedup is known within 5 %"
     measured(tmp_path, *launches(0.3))
     assert of_model(tmp_path).skip_reason("refine") == ""
+    measured(tmp_path, run("none", 1, 80))
+    assert of_model(tmp_path).skip_reason("refine") == "nothing was measured on several processes"
 
 
 def test_a_range_of_few_launchesis_open_and_one_process_alone_is_not() -> None:
@@ -254,4 +256,3 @@ def test_an_open_answer_is_expected_to_take_the_launches_that_narrow_it() -> Non
     wide = measurement(*launches(0.2, 6))
     assert narrowing_s(wide) > narrowing_s(measurement(*launches(0.1, 6)))
     assert narrowing_s(measurement(*launches(2.0, 6))) == pytest.approx(2 * (30 - 6) * 4.0), "never more than 30"
-    assert narrowing_s(measurement(*disturbed(*launches(0.0, 6)))) == pytest.approx(2 * 7 * 4.0)

@@ -15,6 +15,7 @@ from scalescope.jobs.folders import result_folder
 from scalescope.records.explanation import Explanation
 from scalescope.records.files import PREDICTION, TUNING
 from scalescope.records.prediction import Prediction
+from scalescope.records.run import Failure
 from scalescope.records.store import append, load, save
 from scalescope.records.study import StudyRequest
 from scalescope.tuner.journal import SAMPLES
@@ -178,3 +179,23 @@ def test_results_of_a_failed_part_are_used_by_the_next_one(tmp_path: Path, verbs
     with pytest.raises(WorkFailed):
         known.run("explain", 77.0, PROGRESS)
     assert known.skip_reason("check") == "the default is kept"
+
+
+def test_parts_that_need_several_processes_are_not_needed_where_none_could_be_launched(
+    tmp_path: Path, verbs: Verbs
+) -> None:
+    known = part_of(tmp_path)
+    alone = measurement(run("none", 1, 80))
+    died = Failure(point=run("ddp", 2, 80).point, folder="launches/01-np2", problem="rank 0 ended", details="")
+    with result_folder("measure", tmp_path / "measure"):
+        save(msgspec.structs.replace(alone, failures=(died,)), tmp_path / "measure" / "measurement.json")
+    verbs.fails = [WorkFailed("np2: rank 0 ended")]
+    with pytest.raises(WorkFailed):
+        known.run("measure", 77.0, PROGRESS)
+    place = tmp_path / "measure" / "launches" / "01-np2"
+    why = f"nothing was measured: {died.point.label}: rank 0 ended; log: {place}"
+    several = ("explain", "tune", "check", "refine", "strong", "engines")
+    assert [known.skip_reason(part) for part in several] == [why] * 6
+    assert [known.skip_reason(part) for part in ("estimate", "measure")] == ["", ""]
+    known.run("measure", 77.0, PROGRESS)
+    assert known.skip_reason("explain") == "", "mended"

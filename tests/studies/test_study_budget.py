@@ -222,3 +222,11 @@ def test_a_finished_part_has_a_line_and_notes_of_its_verb_are_details() -> None:
     assert told.notes[1 + len(NAMES) :][:2] == ["estimate: done in 40 s", "measure: done in 45 s"]
     assert set(told.details) == {"what a verb says"}
     assert set(told.problems) == {"rank 1 died", "tune: failed: died"}
+
+
+def test_a_part_that_was_begun_before_says_how_long_it_took_now_and_in_all_runs() -> None:
+    clock, told, before = Clock(), Told(), begun(600)
+    before = before.with_part(msgspec.structs.replace(before.part("refine"), used_s=50.0))
+    conduct(before, Fake(clock), told, lambda study: None, clock)
+    assert "refine: done in 30 s, 80 s in all runs" in told.notes
+    assert "tune: done in 30 s" in told.notes

@@ -3,13 +3,15 @@
 from pathlib import Path
 from typing import Any
 
+import made_tunings
 import msgspec
 import pytest
 
 from scalescope.errors import UsageError, WorkFailed
+from scalescope.records.files import TUNING
 from scalescope.records.profile import WorkloadSpec
-from scalescope.records.store import load_lines
-from scalescope.records.tuning import Sample, Values
+from scalescope.records.store import load, load_lines
+from scalescope.records.tuning import RAN_TO_ITS_END, Sample, Tuning, Values
 from scalescope.tuner import online
 from scalescope.tuner.journal import SAMPLES
 from scalescope.tuner.online import OnlineSearch, _GivenUp, _Relay
@@ -251,3 +253,32 @@ def test_the_error_includes_the_end_of_the_launch(
     assert asked == [
         ({"OURS": "yes", "SCALESCOPE_TUNE": "1"}, tmp_path / "training", 1_000_000_000, {"keeps_steps": False})
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "limit", "noted"),
+    [(("x.py",), 500, True), (("x.py",), 7, False), (("x.py",), None, False), (("x.py", "{run_dir}"), 500, False)],
+)
+def test_a_script_that_ended_before_it_was_stopped_has_saved_what_it_saves(
+    command: tuple[str, ...], limit: int | None, noted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tuner.made_launches import point, settings
+
+    class Search:
+        tuning = made_tunings.keep_default()
+        ends_the_training = False
+
+        def __init__(self, *given: object) -> None:
+            pass
+
+        def run(self) -> None:
+            pass
+
+        def found(self, steps: int | None = None, fate: str = "") -> Tuning:
+            return self.tuning
+
+    monkeypatch.setattr(online, "run_job", lambda *given, **more: _Launched(_Watch((_Log(9), _Log(7)))))
+    asked = msgspec.structs.replace(request(), workload=None, command=command, steps=limit)
+    found = online.tune_online(asked, settings(tmp_path), point(), tmp_path, Told(), Search)  # type: ignore[arg-type]
+    assert (RAN_TO_ITS_END in found.notes) == noted
+    assert not noted or load(tmp_path / TUNING, Tuning).notes == found.notes

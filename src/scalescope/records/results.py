@@ -45,6 +45,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     study: Study | None = None  # That all of them are parts of
     done: tuple[RunInfo, ...] = ()
     follow: str = ""  # The next command
+    purpose: str = ""  # Of the next command of a study: when to type it, or what its time is for
     apart: tuple[str, ...] = ()  # Why it is no curve with other results of the same training
     missing: tuple[str, ...] = ()  # What was begun and is not finished, and how to finish it
 

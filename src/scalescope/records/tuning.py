@@ -48,6 +48,11 @@ def _read_one_count(value: Any, flag: str) -> int:
 _ONE_COUNT = COUNTS._replace(read=_read_one_count, python="str | int | None")
 _FOUND = Kind(lambda value, _flag: value, python="str | Path | Mapping[str, Any] | None")  # A file is read later
 
+RAN_TO_ITS_END = (
+    "tuning ran the script to its end, so what it saves at its end was written as always; "
+    "{run_dir} in the command gives each launch a folder"
+)  # A note of a search that would have stopped the script
+
 
 class TuneRequest(TrainingRequest, frozen=True, kw_only=True):
     """Options of `scalescope tune`."""

@@ -412,7 +412,11 @@ def _sure(steady: Estimate) -> str:
 
 def in_these_launches(steady: Estimate) -> str:
     """The ends of an interval that says nothing of other launches."""
-    return f" ({steady.low:.2f} to {steady.high:.2f} in these launches)" if has_spread(steady) else ""
+    if not has_spread(steady):
+        return ""
+    ends = f"{steady.low:.2f} to {steady.high:.2f}"
+    is_t = steady.interval == "t"
+    return f" ({percent(MEASURED)} interval {ends}, of these launches alone)" if is_t else f" ({ends} in these launches)"
 
 
 def _where(point: ScalingPoint) -> str:

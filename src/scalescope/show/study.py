@@ -5,20 +5,23 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
+
+import msgspec
 
 from scalescope import __version__
 from scalescope.records.comparison import TOLERANCE, Comparison
 from scalescope.records.explanation import Explanation
 from scalescope.records.job import NO_ENGINE
-from scalescope.records.prediction import Cell, device_hours
+from scalescope.records.prediction import Cell, Prediction, device_hours
 from scalescope.records.results import Results
-from scalescope.records.scaling import Curve, Estimate, ScalingPoint
-from scalescope.records.study import Study
+from scalescope.records.scaling import Curve, Estimate, Scaling, ScalingPoint
+from scalescope.records.tuning import RAN_TO_ITS_END
 from scalescope.show import document_of
 from scalescope.show.document import Chapter, Column, Document, Figure, Section, Table, charted
 from scalescope.show.prediction import recommended_cell, speedup_number, with_measured
-from scalescope.show.scaling import fastest, in_these_launches, largest, same_point
+from scalescope.show.scaling import fastest, largest, same_point
 from scalescope.show.words import has_spread
 from scalescope.stats import FEWEST, MEASURED, percent
 from scalescope.text import listed, plain, plural
@@ -26,7 +29,8 @@ from scalescope.units import digits, format_seconds, format_share
 
 _MOST_CELLS = 1600  # Of the maps on a page, which has to stay small
 _ALIKE = 1.5  # Times by which steps of a traced launch may differ from those of the measurement
-_PART_NAMES = {"refine": "more launches", "strong": "strong scaling", "engines": "other engines"}
+_SHARED = 1.2  # Times by which compute of several processes exceeds a step of one that shares nothing
+PART_NAMES = {"refine": "more launches", "strong": "strong scaling", "engines": "other engines"}
 
 
 def document(results: Results, page: str = "", most_cells: int | None = None) -> Document:
@@ -45,7 +49,7 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
         _environment(results),
         Section("cite", "How to cite", [method_words(results)], code=[_BIBTEX], on_terminal=False),
     ]
-    omitted = [*results.apart, *results.missing, *(omission_lines(results.study) if results.study else [])]
+    omitted = [*results.apart, *results.missing, *(omission_lines(results))]
     if "cluster" in documents and len(documents) > 1:
         del documents["cluster"]  # Its section is all that it adds
     if not documents:
@@ -61,10 +65,15 @@ def document(results: Results, page: str = "", most_cells: int | None = None) ->
     if results.explanations:
         on = "" if setting.pays else f"On {plural(len(results.explanations[-1].ranks), 'process')}: "
         why.append(on + documents["explanation"].answer)
+    if shared := contention_of(results):
+        why.append(shared.words)
     if results.tuning:
         why.append(" ".join(filter(None, (documents["tuning"].answer, checked))))
     do = _one_line(results.settings) or next((each.do for each in parts if each.do), "")
+    do = do or (shared.do if shared else "")
     warnings = [*omitted, *_mismatches(results), *(warning for each in parts for warning in each.warnings)]
+    if results.tuning and RAN_TO_ITS_END in results.tuning.notes:
+        warnings.insert(0, RAN_TO_ITS_END)  # a file was written: no count of further warnings hides that
     told = Document(
         answer=use_words(results) or parts[0].answer,
         why=[*why, *(line for each in parts for line in each.reasons)],
@@ -81,18 +90,36 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
     found: dict[str, Document] = {}
     if results.prediction:
         step = None if results.explanations else results.predicted_step
-        predicted = document_of(results.prediction, measured=results.scaling, step=step, most_cells=most_cells)
+        shown = as_measured(results.prediction, results.scaling)
+        predicted = document_of(shown, measured=results.scaling, step=step, most_cells=most_cells)
+        predicted = predicted._replace(json=document_of(results.prediction).json)
         setting = setting_of(results)
         if results.scaling and (results.scaling.doubt or not (setting.cell and setting.pays)):
             # What was measured shows the answer: no figure of the map stands next to it.
             predicted = predicted._replace(
                 sections=[each._replace(figures=partial(_behind, each.figures)) for each in predicted.sections]
             )
+        if results.scaling and results.prediction.doubts:  # what was measured is on the same page
+            predicted = predicted._replace(
+                brief=(),
+                sections=[
+                    each._replace(facts=(), tables=(), figures=tuple) if each.name == "predicted" else each
+                    for each in predicted.sections
+                ],
+            )
         found["prediction"] = predicted
     if results.scaling:
         found["scaling"] = document_of(results.scaling, measurement=results.measurement)
     if results.explanations:
         traced = document_of(results.explanations[-1])
+        if (shared := contention_of(results)) and not results.explanations[-1].findings:
+            traced = traced._replace(
+                answer=traced.answer.removesuffix(" Nothing stands out."),
+                sections=[
+                    each._replace(lines=[f"{shared.words} {shared.do}."]) if each.name == "findings" else each
+                    for each in traced.sections
+                ],
+            )
         several = [over_np(results.explanations)] if len(results.explanations) > 1 else []
         found["explanation"] = traced._replace(sections=[*traced.sections, *several])
     if results.tuning:
@@ -104,6 +131,36 @@ def _documents(results: Results, most_cells: int | None) -> dict[str, Document]:
     if results.cluster and results.cluster.costs:
         found["cluster"] = document_of(results.cluster)
     return found
+
+
+def as_measured(prediction: Prediction, measured: Scaling | None) -> Prediction:
+    """The map with what was measured in place of what was predicted, which stays in its checks.
+
+    Cells that launches have corrected stay as they are: at the pace of the profile, as all others of the map.
+    """
+
+    def cell_of(cell: Cell) -> Cell:
+        engine = cell.engine or prediction.engine
+        point = same_point(measured, cell, engine) if measured and cell.np > 1 and not cell.verified else None
+        if not point or not point.step_s or not point.throughput or not (steady := point.speedup.get("steady")):
+            return cell
+        rate = point.throughput.value
+        return msgspec.structs.replace(
+            cell,
+            step_s=point.step_s.value,
+            low_s=point.step_s.low,
+            high_s=point.step_s.high,
+            speedup=steady.value,
+            speedup_low=steady.low,
+            speedup_high=steady.high,
+            efficiency=point.efficiency.value if point.efficiency else steady.value / cell.np,
+            throughput=rate,
+            device_hours=device_hours(cell.np, rate),
+            verified=True,
+        )
+
+    checked = with_measured(prediction, measured)
+    return msgspec.structs.replace(checked, cells=tuple(map(cell_of, prediction.cells)))
 
 
 def _one_line(lines: Sequence[str]) -> str:
@@ -246,15 +303,14 @@ def use_words(results: Results) -> str:
 
 
 def _measured(steady: Estimate, doubt: str) -> str:
-    """A measured speedup with its interval or, of few launches and where there is a doubt, their range."""
-    if doubt:
-        return f"{steady.value:.2f}x measured{in_these_launches(steady)}"
+    """A measured speedup with its interval or, of few launches, their range; in doubt it speaks of these alone."""
     if not has_spread(steady):
         return f"{steady.value:.2f}x measured"
     ends = f"{steady.low:.2f} to {steady.high:.2f}"
     if steady.interval == "t":
-        return f"{steady.value:.2f}x measured ({percent(MEASURED)} interval {ends})"
-    return f"{steady.value:.2f}x measured ({ends} in {plural(steady.count, 'launch')})"
+        alone = ", of these launches alone" if doubt else ""
+        return f"{steady.value:.2f}x measured ({percent(MEASURED)} interval {ends}{alone})"
+    return f"{steady.value:.2f}x measured ({ends} in {'these ' if doubt else ''}{plural(steady.count, 'launch')})"
 
 
 def _expected(cell: Cell, setting: Setting, results: Results) -> str:
@@ -281,6 +337,43 @@ def _too_inefficient(results: Results) -> str:
         return ""
     reached = f"{best.speedup['steady'].value:.2f}x at an efficiency of {format_share(best.efficiency.value)}"
     return f"{plural(best.np, 'process')} reach {reached}, below the goal of {format_share(prediction.efficiency_goal)}"
+
+
+class Contention(NamedTuple):
+    """Compute of a step of several processes that takes longer than a whole step of one."""
+
+    np: int
+    compute_s: float
+    one_process_s: float  # The median step
+
+    @property
+    def words(self) -> str:
+        """The two times, and why they differ."""
+        return (
+            f"Compute takes {format_seconds(self.compute_s)} a step on {plural(self.np, 'process')}, "
+            f"a whole step of one process {format_seconds(self.one_process_s)}: "
+            "the ranks share cores, caches and memory."
+        )
+
+    @property
+    def do(self) -> str:
+        """What to change."""
+        return "Use fewer threads per rank or fewer ranks per host, or a machine with more cores"
+
+
+def contention_of(results: Results) -> Contention | None:
+    """The contention of a traced launch on CPUs, next to one process with the same batch per process."""
+    traced, measured = results.explanations[-1:], results.measurement
+    parts = traced[0].accounting if traced else None
+    if not measured or not parts or not parts.compute_s or traced[0].device != "cpu" or len(traced[0].ranks) < 2:
+        return None
+    np, batch = len(traced[0].ranks), results.traced_batches[-1]
+    of_ones = [run.step_s for run in measured.runs if run.point.np == 1 and run.point.batch == batch]
+    nodes = [run.nodes for run in measured.runs if run.point.np == np]
+    if not of_ones or "weak" not in measured.scaling or max(nodes, default=1) >= np:  # no two ranks on one host
+        return None
+    one_process_s = median(of_ones)
+    return Contention(np, parts.compute_s, one_process_s) if parts.compute_s >= _SHARED * one_process_s else None
 
 
 def _mismatches(results: Results) -> list[str]:
@@ -328,16 +421,22 @@ def check_words(results: Results) -> str:
 # --- the parts of a study ---
 
 
-def omission_lines(study: Study) -> list[str]:
+def omission_lines(results: Results) -> list[str]:
     """List what the budget did not hold, and what failed and why, a line each."""
+    study = results.study
+    if study is None:
+        return []
     lines = [
-        f"{_PART_NAMES.get(part.name, part.name)} failed: {plain(part.why, 300)}"
+        f"{PART_NAMES.get(part.name, part.name)} failed: {plain(part.why, 300)}"
         for part in study.parts
         if part.state == "failed"
     ]
     if study.left_out:
-        names = listed([_PART_NAMES.get(part.name, part.name) for part in study.left_out])
-        lines.append(f"left out for lack of time: {names}; Next resumes with time for all that is missing")
+        names = listed([PART_NAMES.get(part.name, part.name) for part in study.left_out])
+        resumes = f"; Next resumes {results.purpose}" if results.purpose.startswith("with") else ""
+        lines.append(f"left out for lack of time: {names}{resumes}")
+    if results.purpose.startswith("when"):
+        lines.insert(0, f"Next is {results.purpose}")
     return lines
 
 
@@ -456,6 +555,7 @@ def _json(results: Results, told: Document, documents: Mapping[str, Document], p
             if strong
             else None,
             "bottleneck": documents["explanation"].answer if "explanation" in documents else None,
+            "contention": shared._asdict() if (shared := contention_of(results)) else None,
             "settings": {**tuning.held, **tuning.values} if tuning and tuning.decision == "use" else {},
             "sentence": told.answer,
             "why": told.reasons,
@@ -476,7 +576,7 @@ def _json(results: Results, told: Document, documents: Mapping[str, Document], p
             _fields(part, "name", "state", "planned_s", "used_s", "why", "without")
             for part in (study.parts if study else ())
         ],
-        "left_out": omission_lines(study) if study else [],
+        "left_out": omission_lines(results),
         "next": results.follow,
         "page": page,
     }

@@ -145,11 +145,15 @@ def _samples(tuning: Tuning) -> Table:
 
 def _space(tuning: Tuning) -> list[str]:
     """List what was searched, fixed and left out, and where predictions came from."""
-    lines = []
+    tried = searched(tuning)
+    only_default = bool(tried) and all(is_default(tuning, sample) for sample in tried)
+    below = ": the predicted gain is below the noise" if tuning.complete else ""
+    lines = [f"nothing but the default was tried{below}"] if only_default and tuning.knobs else []
+    name_of_list = "not tried" if only_default else "searched"
     for knob in tuning.knobs:
         unit = f" {plain(knob.unit, 12)}" if knob.unit else ""
         usual = "" if knob.default is None else f" (default: {value_words(knob.default)})"
-        lines.append(f"searched: {plain(knob.name, 40)}: {', '.join(map(value_words, knob.values))}{unit}{usual}")
+        lines.append(f"{name_of_list}: {plain(knob.name, 40)}: {', '.join(map(value_words, knob.values))}{unit}{usual}")
     lines += [f"fixed: {knob_words(name, value)}" for name, value in tuning.held.items()]
     left = [f"left out: {plain(name, 40)}: {plain(why, 200)}" for name, why in tuning.left_out.items()]
     more = len(left) - _MOST_LEFT_OUT

@@ -102,6 +102,7 @@ def conduct(
         name = pending.pop(0)
         left_s, seconds = ends - clock(), work.seconds(name)
         part = msgspec.structs.replace(study.part(name), planned_s=seconds, why="")
+        earlier_s = part.used_s
         if why := work.skip_reason(name):
             part = msgspec.structs.replace(part, state="not needed", planned_s=0.0, why=why)
         elif seconds > left_s and name not in _ALWAYS:
@@ -116,7 +117,8 @@ def conduct(
         study = study.with_part(part)
         keep(study)
         if part.state == "done":
-            progress.note(f"{name}: done in {format_seconds(part.used_s)}")
+            in_all = f", {format_seconds(part.used_s)} in all runs" if earlier_s else ""
+            progress.note(f"{name}: done in {format_seconds(part.used_s - earlier_s)}{in_all}")
         else:
             kind: Kind = "problem" if part.state == "failed" else "plain"
             progress.note(f"{name}: {part.state}: {plain(part.why, 300)}", kind)

@@ -15,7 +15,7 @@ import msgspec
 from scalescope import host
 from scalescope.diagnosis.sources import explain
 from scalescope.engines import ENGINES, PLAIN, Engine, engine_named, find_engine
-from scalescope.errors import UsageError, WorkFailed
+from scalescope.errors import ScalescopeError, UsageError, WorkFailed
 from scalescope.estimation.estimate import estimate
 from scalescope.estimation.probe import groups, probe_cluster
 from scalescope.estimation.profile import launches_of
@@ -95,6 +95,7 @@ class Parts:
 
     def __init__(self, plan: StudyPlan, folder: Path) -> None:
         self._plan, self._request, self._folder = plan, plan.request, folder
+        self._nothing_measured = ""  # Why measure, in this run, ended without a launch of several processes
         self._learn()
 
     @property
@@ -196,6 +197,27 @@ class Parts:
             case _:
                 return (1 + others * (1 + several * scalings)) * FEWEST_LAUNCHES * launch_s
 
+    def launches(self, part: str) -> int:
+        """Launches of a part, at least, by what is known now."""
+        several, others = len(self._counts) - 1, len(self._plan.engines) - 1
+        many = max(self._counts)
+        probes = len(groups("gloo", many, self._request.hosts))
+        alone = 2 * max(len(self._plan.batches), 1) if self._request.command else launches_of(self._profile_s)
+        return {
+            "estimate": alone + probes,
+            "measure": self._points * FEWEST_LAUNCHES,
+            "explain": 1,
+            "tune": 1,
+            "check": 2 * FEWEST_LAUNCHES,
+            "refine": sum(max(self._wanted - made, 0) for made in self._made),
+            "strong": (1 + several) * FEWEST_LAUNCHES,
+            "engines": (1 + others * (1 + several)) * FEWEST_LAUNCHES,
+        }[part]
+
+    def measured(self) -> MeasureRequest:
+        """What measure asks for, by what is known now."""
+        return self._measured()
+
     @property
     def _points(self) -> int:
         """Count of the points of measure: of a MODEL also one process without an engine."""
@@ -245,11 +267,15 @@ class Parts:
 
     def skip_reason(self, part: str) -> str:
         """The reason to leave out a part that has nothing to tell; empty: it has."""
+        if self._nothing_measured and part not in ("estimate", "measure"):
+            return self._nothing_measured
         if part in ("tune", "check") and not self._engine.is_tuned:
             return f"{self._engine.title} {self._engine.why_not_tuned}"
         if part == "check" and self._tuning:
             return "" if self._tuning.decision == "use" else "the default is kept"
         if part == "refine" and self._measurement and not is_open(self._measurement):
+            if not _speedups(self._measurement):
+                return "nothing was measured on several processes"
             return f"every steady speedup is known within {format_share(PRECISION)}"
         if part == "strong":
             batch = self._target[1]
@@ -266,6 +292,8 @@ class Parts:
     def run(self, part: str, seconds: float, progress: Progress) -> None:
         """Do a part, or what an interruption left of it."""
         self._progress = progress
+        if part == "measure":
+            self._nothing_measured = ""
         try:
             if part == "estimate":
                 (self._survey if self._request.command else self._estimate)()
@@ -291,9 +319,25 @@ class Parts:
                 else:
                     more["engines"] = self._plan.engines
                 continue_measurement(self._folder / "measure", {**more, "budget_s": seconds}, progress)
+        except ScalescopeError as problem:
+            if part == "measure":
+                self._nothing_measured = self._why_nothing_measured(str(problem).partition("\n")[0])
+            raise
         finally:
             self._learn()
             self._correct_map()  # After every part: a map that failed before may come after the launches
+
+    def _why_nothing_measured(self, problem: str) -> str:
+        """The reason and the log, where no launch of several processes went well; empty: one did."""
+        measurement = kept(self._folder / "measure" / MEASUREMENT, Measurement)
+        if measurement and any(run.point.np > 1 for run in measurement.runs):
+            return ""
+        failed = [each for each in (measurement.failures if measurement else ()) if each.point.np > 1]
+        if not failed:
+            return f"nothing was measured: {problem}"
+        place = self._folder / "measure" / failed[0].folder
+        log = next((place / name for name in ("rank0.out", "launcher.out") if (place / name).is_file()), place)
+        return f"nothing was measured: {failed[0].point.label}: {failed[0].problem}; log: {log}"
 
     def _estimate(self) -> None:
         place, request = self._folder / "estimate", self._request
@@ -461,8 +505,7 @@ def is_open(measurement: Measurement) -> bool:
 def narrowing_s(measurement: Measurement) -> float:
     """About the seconds of launches after which every steady speedup is known within the precision."""
     made = Counter(run.point for run in measurement.runs)
-    most = max(made.values(), default=0)
-    wanted = [USUAL_LAUNCHES, *([2 * most + 1] if is_disturbed(measurement.runs) else [])]
+    wanted = [USUAL_LAUNCHES]
     for each in _speedups(measurement):  # intervals shrink with the root of the launches
         wide = 1.0 if each.interval == "range" else _half_width(each) / PRECISION
         wanted.append(min(math.ceil(each.count * wide**2), _MOST_LAUNCHES))

@@ -32,6 +32,8 @@ from scalescope.units import doublings
 
 _LONGEST_STEP = 1 / 200  # Of the budget: batches whose step takes longer are not in the map by themselves
 _FEWEST_BATCHES = 3
+NO_GROUP = "none joined a process group"  # As a launch says it whose ranks trained each alone
+ESTIMATE_OF_MODEL = "scalescope estimate FILE.py:FUNCTION --input SHAPE"
 
 
 def study_request(**given: Any) -> StudyRequest:
@@ -62,7 +64,7 @@ def study(request: StudyRequest, progress: Progress) -> Study:
         save_plan(plan, folder)
         parts = Parts(plan, folder)
         begun = Study(what=request.what, budget_s=request.budget_s, parts=parts.parts)
-        return in_folder(_conducted(begun, parts, folder, progress, time.monotonic() - began), folder)
+        return in_folder(_conducted(begun, request, parts, folder, progress, time.monotonic() - began), folder)
 
 
 def resume(folder: Path, progress: Progress, budget_s: float | None = None) -> Study:
@@ -77,32 +79,47 @@ def resume(folder: Path, progress: Progress, budget_s: float | None = None) -> S
         if (folder / STUDY).exists():
             kept = load(folder / STUDY, Study)
         known = {part.name: part for part in kept.parts}
-        known["refine"] = msgspec.structs.replace(known["refine"], state="planned")  # there is new time for it
+        for name, part in known.items():  # there is new time for refine, and what was not needed may be now
+            if name == "refine" or part.state == "not needed":
+                known[name] = msgspec.structs.replace(part, state="planned", why="")
         kept = msgspec.structs.replace(kept, parts=tuple(known.get(part.name, part) for part in parts.parts))
         if budget_s:
             kept = msgspec.structs.replace(kept, budget_s=kept.used_s + budget_s)
-        return in_folder(_conducted(kept, parts, folder, progress), folder)
+        return in_folder(_conducted(kept, plan.request, parts, folder, progress), folder)
 
 
-def _conducted(study: Study, parts: Parts, folder: Path, progress: Progress, before_s: float = 0.0) -> Study:
+def _conducted(
+    study: Study, request: StudyRequest, parts: Parts, folder: Path, progress: Progress, before_s: float = 0.0
+) -> Study:
     with interrupted_in(folder):
         ended = conduct(study, parts, progress, lambda now: save(now, folder / STUDY), before_s=before_s)
     if not any(part.state == "done" for part in ended.parts):
         failed = next((part for part in ended.parts if part.state == "failed"), None)
-        raise WorkFailed(
-            f"no part of the study succeeded; {failed.name}: {failed.why}" if failed else "nothing was done"
-        )
+        why = f"no part of the study succeeded; {failed.name}: {failed.why}" if failed else "nothing was done"
+        if failed and request.command:
+            why += "; mend the script and type the same command again"
+            if NO_GROUP in failed.why:
+                why += f", or for its MODEL: {ESTIMATE_OF_MODEL}"
+        raise WorkFailed(why)
     return ended
 
 
 def dry_run(request: StudyRequest) -> Study:
     """The parts of a study with how long each takes as far as that is known; nothing is started."""
+    return dry_run_with_launches(request)[0]
+
+
+def dry_run_with_launches(request: StudyRequest) -> tuple[Study, dict[str, int], MeasureRequest]:
+    """The parts, about how many launches each planned one makes, and what measure asks for; nothing is started."""
     if request.command and not request.hosts:
         check_command_is_here(request.command)
     with tempfile.TemporaryDirectory() as folder:
         parts = Parts(resolve(request, tries=False), Path(folder))
         begun = Study(what=request.what, budget_s=request.budget_s, parts=parts.parts)
-        return planned(begun, parts, request.budget_s)
+        study = planned(begun, parts, request.budget_s)
+        launches = {part.name: parts.launches(part.name) for part in study.parts if part.state == "planned"}
+        place = str(Path(request.folder) / "measure") if request.folder else ""
+        return study, launches, msgspec.structs.replace(parts.measured(), folder=place)
 
 
 def _refuse_a_second(folder: Path) -> None:

@@ -11,12 +11,15 @@ import msgspec
 
 from scalescope.engines import find_engine
 from scalescope.errors import ScalescopeError, UsageError, WorkFailed
+from scalescope.jobs.command import uses_placeholder
 from scalescope.jobs.folders import emptied
 from scalescope.jobs.launch import Launched, run_job
 from scalescope.jobs.plan import Settings
 from scalescope.progress import Progress
+from scalescope.records.files import TUNING
 from scalescope.records.run import Point
-from scalescope.records.tuning import Sample, TuneRequest, Tuning, Values
+from scalescope.records.store import save
+from scalescope.records.tuning import RAN_TO_ITS_END, Sample, TuneRequest, Tuning, Values
 from scalescope.text import knob_name, plural
 from scalescope.tuner.blocks import Block, SampleRequest
 from scalescope.tuner.controller_files import ControllerFiles, Hello, SampleReport, TrainingEnded
@@ -73,10 +76,14 @@ def tune_online(
         if search.tuning:
             kept = f"{plural(len(search.tuning.samples), 'finished sample')} are kept in {folder}"
         raise WorkFailed("\n".join([f"{launched.problem}; {kept}", launched.details]).rstrip())
-    return search.found(
-        steps=min((log.events for log in launched.watch.logs), default=0),
-        fate="" if search.ends_the_training else "; the training ran to its end as it was",
+    steps = min((log.events for log in launched.watch.logs), default=0)
+    found = search.found(
+        steps=steps, fate="" if search.ends_the_training else "; the training ran to its end as it was"
     )
+    if request.command and request.steps and steps < request.steps and not uses_placeholder(request.command, "run_dir"):
+        found = msgspec.structs.replace(found, notes=(*found.notes, RAN_TO_ITS_END))
+        save(found, folder / TUNING)
+    return found
 
 
 class _GivenUp(Exception):

@@ -88,13 +88,19 @@ def of_report(results: "list[Results]", request: ReportRequest, _screen: Screen)
 def with_commands(results: "Results", paths: Sequence[Path]) -> "Results":
     """The results with what was typed to get them, and what to type next."""
     from scalescope.verbs import find_verb, planned_request
+    from scalescope.verbs.study import after_study
 
     requests = {each.verb: planned_request(find_verb(each.verb), Path(each.folder)) for each in results.done}
     done = tuple(
         msgspec.structs.replace(each, command=retyped(each.verb, asked, **of_run(asked)) if asked else "")
         for each, asked in ((each, requests[each.verb]) for each in results.done)
     )
-    return msgspec.structs.replace(results, done=done, follow=_after_results(results, requests, paths))
+    if results.study:
+        folder = next(Path(each.folder) for each in results.done if each.verb == "study")
+        follow, purpose = after_study(results, requests["study"], folder)
+    else:
+        follow, purpose = _after_results(results, requests, paths), ""
+    return msgspec.structs.replace(results, done=done, follow=follow, purpose=purpose)
 
 
 def _after_results(results: "Results", requests: dict[str, Any], paths: Sequence[Path]) -> str:
@@ -104,12 +110,9 @@ def _after_results(results: "Results", requests: dict[str, Any], paths: Sequence
     from scalescope.verbs.estimate import after_estimate
     from scalescope.verbs.explain import after_table, after_traces, request_behind
     from scalescope.verbs.measure import after_measure
-    from scalescope.verbs.study import after_study
     from scalescope.verbs.tune import after_tune
 
     folders = {each.verb: Path(each.folder) for each in results.done}
-    if results.study:
-        return after_study(results, requests["study"], folders["study"])
     if results.tuning and requests.get("tune"):
         return after_tune(results.tuning, requests["tune"], folders["tune"])
     if results.explanations:
