@@ -415,8 +415,9 @@ def in_these_launches(steady: Estimate) -> str:
     if not has_spread(steady):
         return ""
     ends = f"{steady.low:.2f} to {steady.high:.2f}"
-    is_t = steady.interval == "t"
-    return f" ({percent(MEASURED)} interval {ends}, of these launches alone)" if is_t else f" ({ends} in these launches)"
+    if steady.interval == "t":
+        return f" ({percent(MEASURED)} interval {ends}, of these launches alone)"
+    return f" ({ends} in these launches)"
 
 
 def _where(point: ScalingPoint) -> str:
