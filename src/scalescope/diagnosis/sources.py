@@ -153,7 +153,7 @@ def explain_traces(
 
 
 def _passed_over(paths: Sequence[Path]) -> list[str]:
-    """How many files of a folder that a user named are neither traces nor reported as unreadable."""
+    """Count the files of a named folder that are neither traces nor reported as unreadable."""
     told = []
     for folder in paths:
         if not folder.is_dir() or (folder / TRACE_RECORD).is_file():

@@ -357,7 +357,7 @@ class Contention(NamedTuple):
 
     @property
     def do(self) -> str:
-        """What to change."""
+        """The first thing to change."""
         return "Use fewer threads per rank or fewer ranks per host, or a machine with more cores"
 
 

@@ -218,7 +218,7 @@ def _of_predictions(a: Results, b: Results, tolerance: float) -> tuple[list[Pair
 
 
 def _machine(results: Results) -> str:
-    """What a prediction is for: `cpu-4x2, 2 nodes, 4 threads a process`; empty where there is none."""
+    """The machine that a prediction is for: `cpu-4x2, 2 nodes, 4 threads a process`; empty where there is none."""
     if not (prediction := results.prediction):
         return ""
     size = f"{plural(prediction.nodes, 'node')} of {plural(prediction.slots_per_node, 'process')}"

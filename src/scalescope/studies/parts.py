@@ -215,7 +215,7 @@ class Parts:
         }[part]
 
     def measured(self) -> MeasureRequest:
-        """What measure asks for, by what is known now."""
+        """The request of measure, by what is known now."""
         return self._measured()
 
     @property
