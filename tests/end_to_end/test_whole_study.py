@@ -76,7 +76,7 @@ def test_a_resumed_study_ends_with_every_part_the_answer_and_the_page(resumed: R
     assert resumed.document["left_out"]  # Horovod, or more launches of every point, are more than this budget holds
     page = Path(resumed.document["page"]).read_text()
     assert resumed.document["left_out"][0].split(":")[0] in page
-    assert 'data-figure="map' in page
+    assert ('data-figure="map' in page) == resumed.document["estimate"]["trusted"], "an untrusted map is one line"
 
 
 def test_the_answer_of_a_study_fits_a_screen_and_opens_its_page(resumed: Resumed) -> None:
@@ -114,7 +114,9 @@ def test_an_unchanged_script_gets_its_map_from_its_own_steps(scalescope, scripts
     measured = load(scalescope.folder / "out" / "measure" / "measurement.json", Measurement)
     assert {run.engine_seen for run in measured.runs if run.point.np == 2} == {prediction.engine}
     engines = {run.point.np: run.engine_seen for run in measured.runs}
-    assert document["answer"]["engine"] == engines.get(document["answer"]["np"])  # None: neither is known to be faster
+    answer = document["answer"]
+    seen = engines.get(answer["np"])  # None: neither is known to be faster
+    assert answer["engine"] == seen or (answer["np"], answer["engine"]) == (1, "none")
     assert scalescope.processes() == []
     (results,) = read_results([scalescope.folder / "out"])
     assert {"prediction", "scaling"} <= results.kinds
