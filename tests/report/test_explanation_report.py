@@ -154,7 +154,7 @@ def test_the_bar_has_the_colours_of_the_charts() -> None:
 
 def test_horovods_part_is_told() -> None:
     text = joined(shown(bare_horovod()))
-    assert "negotiation 6.1 ms, negotiation in the first step 900 ms (cached: who was waited for is not told)" in text
+    assert "negotiation 6.1 ms, negotiation in the first step 900 ms (cached: the rank waited for is unknown)" in text
     assert "collectives: GLOO_ALLREDUCE 7.3 ms, GLOO_BCAST 200 us" in text
     assert "3 messages of 5.3 tensors and 12 MiB each; 51 cycles, 47.5 of them without work" in text
     assert "layer.15.weight" in text

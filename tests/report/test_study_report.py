@@ -115,13 +115,6 @@ def test_a_measurement_without_a_launch_has_no_method(tmp_path: Path) -> None:
     assert "launched" not in method_words(measured)
 
 
-def test_json_is_made_of_the_documents_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told, made = document_of(studied(tmp_path)), []
-    monkeypatch.setattr("scalescope.show.study.document_of", lambda *record, **context: made.append(record))
-    assert told.json()["answer"]["sentence"] == told.answer
-    assert made == []
-
-
 def test_a_traced_step_unlike_the_measured_ones_is_a_warning(tmp_path: Path) -> None:
     results = msgspec.structs.replace(studied(tmp_path), prediction=None)
     point = setting_of(results).point

@@ -38,7 +38,7 @@ def read_autotune(path: Path) -> Autotune:
             # Noise does not explain a larger lead over the next one, nor one over the median of equal settings.
             error = noise.relative * math.sqrt(1 / best.samples + 1 / settings[runner_up].samples)
             needed = _as_lead(t_width(noise.freedom, MEASURED) * error)
-            level = 2 * MEASURED ** (1 / len(settings)) - 1  # one-sided, of the best of so many
+            level = 2 * MEASURED ** (1 / len(settings)) - 1  # one-sided, of the best of all settings
             luck = _as_lead(t_width(noise.freedom, level) * noise.relative / math.sqrt(best.samples))
             verdict = "clear" if lead_next > needed else "among the best" if lead_median > luck else "noise"
     columns = [

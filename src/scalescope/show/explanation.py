@@ -120,7 +120,7 @@ def network_lines(network: Network | None) -> list[str]:
     """Lines on the network that messages used, the other links, and the settings that choose between them."""
     if network is None:
         return []
-    over = {"socket": "sockets", "tcp": "TCP", "": "a network that is not told"}
+    over = {"socket": "sockets", "tcp": "TCP", "": "an unknown network"}
     told = [
         f"{plain(network.backend, 24).replace('nccl', 'NCCL')} over "
         + over.get(network.transport.lower(), plain(network.transport, 30)),
@@ -344,7 +344,7 @@ def _horovod_lines(account: HorovodAccount) -> list[str]:
     fused = f"{account.responses:.3g} messages of {account.tensors_per_response:.3g} tensors{size} each"
     cycles = numbers({"cycles": account.cycles, "of them without work": account.idle_cycles})
     lines = [
-        parts(negotiation) + (" (cached: who was waited for is not told)" if account.cached else ""),
+        parts(negotiation) + (" (cached: the rank waited for is unknown)" if account.cached else ""),
         parts(around),
         f"collectives: {parts({plain(name, 30): seconds for name, seconds in collectives})}",
         "; ".join(filter(None, (fused, cycles))),
