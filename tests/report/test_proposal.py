@@ -107,3 +107,10 @@ def test_every_output_is_checked_before_the_first_is_written(scalescope, words: 
     assert done.stderr.count("\n") == 1
     assert [path for path in scalescope.folder.rglob("*") if path.is_file()] == [table]
     assert table.read_bytes() == TABLE.read_bytes()
+
+
+def test_a_table_of_somebody_is_not_said_to_be_measured_by_us() -> None:
+    page = str(proposal_chart(Results(name="x", scaling=made_scalings.lab11())).to_dict(validate=False))
+    assert "Computed by scalescope" in page
+    assert "Measured with" not in page
+    assert "Name the version" not in page

@@ -25,7 +25,10 @@ def proposal_chart(results: Results) -> Any:
     """Every study with its table and plot, then method and machine."""
     parts = [part for study in studies(results) for part in (_table(study), _plot(study))]
     facts = "; ".join(f"{name}: {value}" for name, value in machine_facts(results))
-    method = _titled("Method", method_words(results), facts, f"Measured with scalescope {__version__}.")
+    if results.measurement:
+        method = _titled("Method", method_words(results), facts, f"Measured with scalescope {__version__}.")
+    else:  # a table or logs of somebody's
+        method = _titled("Method", f"Computed by scalescope {__version__} from {plain(results.what, 60)}.")
     parts.append(alt.Chart(data([{}])).mark_point(opacity=0).properties(width=_WIDTH, height=1, title=method))
     return alt.vconcat(*parts, spacing=24, **frame(f"Scaling of {plain(results.what, 60)}"))
 
